@@ -3,12 +3,8 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
 
 from loomrl.telemetry.metric import PHASES, Metric
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Phases:
@@ -30,15 +26,6 @@ class Phases:
         seconds = time.perf_counter() - begun
         self._spent[phase] += seconds - self._inner
         self._inner = outer + seconds
-
-    def time_call(self, phase: Metric, call: Callable[P, R]) -> Callable[P, R]:
-        """`call`, with its seconds counted for this phase."""
-
-        def time_block(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self(phase):
-                return call(*args, **kwargs)
-
-        return time_block
 
     def spent(self, phase: Metric) -> float:
         """Seconds of this phase so far."""

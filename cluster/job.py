@@ -17,7 +17,7 @@ import httpx
 
 from loomrl.cluster.address import ANSWER_S, TOKEN_REMEDY, dashboard_url
 from loomrl.cluster.bundle import EXPERIMENT, Bundle, bundle
-from loomrl.config import LoopExperiment, Place, Root, Training
+from loomrl.config import LoopExperiment, ProcessResources, Root, Training
 from loomrl.errors import ClusterError, unknown
 
 Say = Callable[[str], None]
@@ -102,7 +102,7 @@ class Jobs:
 
         A job of this id that there is already is not submitted again.
         """
-        driver = experiment.placement.driver if isinstance(experiment, Training) else Place()
+        driver = experiment.placement.driver if isinstance(experiment, Training) else ProcessResources()
         taken = {job.id for job in self.list()}
         if id in taken:
             return self.show(id)

@@ -39,9 +39,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="""EXPERIMENT: a YAML file or the name of a shipped one. PATH=VALUE: any setting of it. COMMAND --help: more.
---store URL: sqlite:///FILE or postgresql://… (default: LOOMRL_STORE, else sqlite:///loom.db). --json: print the
-result as one JSON object on the last line. --log-format text|json (LOOMRL_LOG). --version.""",
+    epilog="""EXPERIMENT: a YAML file, or the name of a shipped one; PATH=VALUE: a setting.
+--store: sqlite:///FILE or postgresql://… (LOOMRL_STORE, or sqlite:///loom.db)
+--json: one JSON object on the last line  --log-format text|json  --version""",
 )
 GROUPS: Mapping[str, Sequence[Callable[..., None] | tuple[str, typer.Typer]]] = {
     "Train": [
@@ -86,13 +86,46 @@ GROUPS: Mapping[str, Sequence[Callable[..., None] | tuple[str, typer.Typer]]] = 
     ],
 }
 """The commands as `loomrl --help` groups them: functions by their names, groups by their words."""
+SHORT = {
+    "train": "Train a policy, until a stopping rule applies",
+    "evaluate": "Evaluate policies on held-out tasks, with confidence intervals",
+    "show": "Print a resolved experiment: what a run would do",
+    "sweep": "Search for settings: many trials of one experiment",
+    "submit": "Train, or serve, on a Ray cluster",
+    "jobs": "List, show, follow and stop jobs of a Ray cluster",
+    "serve": "Serve policies over HTTP as OpenAI, Anthropic and /v1/act",
+    "endpoints": "The names that callers use: list, show, change, delete",
+    "release": "Release a version to an endpoint, step by step",
+    "gate": "Judge a version before its release",
+    "ab": "Compare arms of an endpoint on a part of its users",
+    "feedback": "Feedback on served answers, and questions for people",
+    "rewards": "Rewards from outcomes, feedback and measures",
+    "data": "Data sets to train on, archives, redaction",
+    "loop": "Train the next version from what an endpoint served",
+    "bus": "Publish the record, and take in external agents' work",
+    "console": "Everything on record in a browser",
+    "events": "List what happened, or follow it as lines of JSON",
+    "trajectories": "List and show what was played and served",
+    "query": "Ask in SQL about what is on record",
+    "hub": "Serve the trajectory hub over HTTP",
+    "metrics": "Serve the record to Prometheus",
+    "new": "Make an environment, algorithm, agent or experiment",
+    "doctor": "Check this machine, or cluster files",
+    "bench": "Measure this machine",
+    "keys": "The keys of callers and of people: create, list, revoke",
+    "people": "Keep people off the record, or delete theirs",
+    "envs": "List, show, check and compare environments",
+    "runs": "List, show and stop trainings, evaluations and sweeps",
+    "policies": "List, show, export and prune policy versions",
+}
+"""A command in the list of all, on a terminal of 80 columns."""
 Root.groups = tuple(GROUPS)
 for _group, _commands in GROUPS.items():
     for _command in _commands:
         if isinstance(_command, tuple):
-            app.add_typer(_command[1], name=_command[0], rich_help_panel=_group)
+            app.add_typer(_command[1], name=_command[0], rich_help_panel=_group, short_help=SHORT[_command[0]])
         else:
-            app.command(rich_help_panel=_group)(_command)
+            app.command(rich_help_panel=_group, short_help=SHORT[_command.__name__])(_command)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.evaluation.statistics import Interval
 from loomrl.experiments.commands.output import shown_counts, table
 from loomrl.experiments.front_view import render_front
-from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
+from loomrl.experiments.policies import NamedPolicy, find_policy, meet, open_policy
 from loomrl.gym.held_out import HeldOut, list_left_out
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.preference import Preference, percents
@@ -59,7 +59,7 @@ def evaluate_policies(
         refuse_league(mixture)
         trusts = isinstance(experiment.algorithm, LanguageAlgorithm) and experiment.algorithm.model.trust_remote_code
         judged = [find_policy(text, db, temperature=temperature, trust_remote_code=trusts) for text in policies]
-        judged = judged or [Judged(experiment.policy.kind, experiment.policy)]
+        judged = judged or [NamedPolicy(experiment.policy.kind, experiment.policy)]
         for policy in judged:
             _refuse_repetition(experiment.evaluation, policy)
             meet(policy.choice)
@@ -84,7 +84,7 @@ def refuse_league(mixture: TaskMixture) -> None:
             )
 
 
-def _refuse_repetition(settings: EvaluationConfig, policy: Judged) -> None:
+def _refuse_repetition(settings: EvaluationConfig, policy: NamedPolicy) -> None:
     sampling = policy.choice.sampling if isinstance(policy.choice, LanguagePolicy | OpenAIPolicy) else None
     if settings.attempts > 1 and sampling is not None and sampling.temperature == 0:
         raise ConfigError(
@@ -93,7 +93,9 @@ def _refuse_repetition(settings: EvaluationConfig, policy: Judged) -> None:
         )
 
 
-async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, judged: Sequence[Judged]) -> list[Report]:
+async def _judge_all(
+    experiment: Experiment, mixture: TaskMixture, run: str, judged: Sequence[NamedPolicy]
+) -> list[Report]:
     settings = experiment.evaluation
     rules = open_text_rules(settings.rules)
     shaping = open_shaping(experiment.rewards)
@@ -136,7 +138,7 @@ def front_of(experiment: Experiment, name: str, attempts: Iterable[Trajectory]) 
 
 async def _play(
     gym: LoomRLGym,
-    policy: Judged,
+    policy: NamedPolicy,
     mixture: TaskMixture,
     settings: EvaluationConfig,
     run: str,
@@ -151,7 +153,7 @@ async def _play(
     return held_out.trajectories
 
 
-def _record(db: LoomDB, run: str, judged: Sequence[Judged], reports: Sequence[Report], now: float) -> None:
+def _record(db: LoomDB, run: str, judged: Sequence[NamedPolicy], reports: Sequence[Report], now: float) -> None:
     for policy, report in zip(judged, reports, strict=True):
         id = f"{run}/{policy.name}"
         record_evaluation(

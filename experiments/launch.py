@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loomrl.config import ControlExperiment, Experiment
-from loomrl.coordinator.decision import Work
+from loomrl.coordinator.decision import WorkState
 from loomrl.errors import ConfigError
 from loomrl.experiments.coordinate.work import LocalWork
 from loomrl.experiments.shipped import experiment_file, names, resolve
@@ -61,7 +61,7 @@ class LocalLauncher:
 
     def _is_running(self, run: str) -> bool:
         count = self._count(run)
-        return count > 0 and self._work.look(f"{run}/{count}").work is Work.RUNNING
+        return count > 0 and self._work.look(f"{run}/{count}").work is WorkState.RUNNING
 
     def _count(self, run: str) -> int:
         """How many processes were started for the run."""

@@ -35,7 +35,7 @@ ANSWER = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class NamedPolicy:
     """A policy with its printed name; `version` is its id in LoomDB, if it has one."""
 
     name: str
@@ -43,24 +43,24 @@ class Judged:
     version: str | None = None
 
 
-def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0, trust_remote_code: bool = False) -> Judged:
+def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0, trust_remote_code: bool = False) -> NamedPolicy:
     """`oracle`, `pkg.module:callable`, a folder, `RUN` (its last version), `RUN/NUMBER`, `http://server/v1#MODEL`.
 
     `trust_remote_code`: Python files in a folder may run. A run's versions have the setting of their run.
     """
     if is_served(text):
-        return Judged(text, _served(text, temperature))
+        return NamedPolicy(text, _served(text, temperature))
     if is_model(text):
         loose = _loose(Path(text), temperature)
-        return Judged(text, loose.model_copy(update={"trust_remote_code": trust_remote_code}))
+        return NamedPolicy(text, loose.model_copy(update={"trust_remote_code": trust_remote_code}))
     if ":" in text:
-        return Judged(text, CustomPolicy.parse({"entry_point": text}, origin=f"policy {text!r}"))
+        return NamedPolicy(text, CustomPolicy.parse({"entry_point": text}, origin=f"policy {text!r}"))
     if text in SCRIPTED:
-        return Judged(text, ScriptedPolicy.parse({"kind": text}))
+        return NamedPolicy(text, ScriptedPolicy.parse({"kind": text}))
     version = find_version(text, db)
     if version is None:
         raise ConfigError("policy " + unknown("name", text, [*SCRIPTED, *FORMS, *(run.id for run in RUNS.latest(db))]))
-    return Judged(text, _trained(version, db, temperature), version.id)
+    return NamedPolicy(text, _trained(version, db, temperature), version.id)
 
 
 def open_policy(choice: PolicyChoice) -> PolicyFactory:

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from loomrl.console.release import limit_of
-from loomrl.release.controller import Look, past
+from loomrl.release.controller import ReleaseLook, replay_evidence
 from loomrl.release.guard import Finding
 from loomrl.release.passage import PlanStep, steps_of
 from loomrl.store import LoomDB
@@ -21,13 +21,13 @@ UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 """Units of the time axis, the longest that fits three times."""
 
 
-def draw(file: Path, look: Look, rows: Sequence[ReleaseRow], db: LoomDB) -> None:
+def draw(file: Path, look: ReleaseLook, rows: Sequence[ReleaseRow], db: LoomDB) -> None:
     """Write the picture of a release that is open or has ended."""
     since = rows[0].created_at
     end = rows[-1].created_at
     is_open = look.release.passage.is_open
     until = max(look.now if is_open else end + 0.06 * (end - since), since + 1e-3)
-    moments = past(db, look.release, since=since, until=until)
+    moments = replay_evidence(db, look.release, since=since, until=until)
     places = [
         place
         for place in range(len(look.evidence.findings))
@@ -46,7 +46,7 @@ def draw(file: Path, look: Look, rows: Sequence[ReleaseRow], db: LoomDB) -> None
         ramp.set_xlim(0, (until - since) / size)
 
 
-def _title(look: Look) -> str:
+def _title(look: ReleaseLook) -> str:
     release = look.release
     names = [Path(key).name if key.startswith("/") else key for key in (release.challenger, release.baseline)]
     reason = release.row.reason
@@ -54,7 +54,7 @@ def _title(look: Look) -> str:
     return f"{names[0]} against {names[1]}: {release.row.state.replace('_', ' ')}\n{cut}"
 
 
-def _ramp(panel: Axes, look: Look, rows: Sequence[tuple[float, ReleaseRow]], until: float) -> None:
+def _ramp(panel: Axes, look: ReleaseLook, rows: Sequence[tuple[float, ReleaseRow]], until: float) -> None:
     """The share of the new version."""
     steps = steps_of(look.release.plan)
     shares = [_share(row, steps) for _, row in rows]

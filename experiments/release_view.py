@@ -11,14 +11,14 @@ from rich.text import Text
 
 from loomrl.experiments.commands.output import table
 from loomrl.record.catalogue import release_as_json
-from loomrl.release.controller import Look
+from loomrl.release.controller import ReleaseLook
 from loomrl.release.guard import Finding, Side
 from loomrl.release.ledger import evidence_as_json
 from loomrl.release.passage import Passage, steps_of
 from loomrl.store.releases import ReleaseRow
 
 
-def look_as_json(look: Look, rows: Sequence[ReleaseRow]) -> dict[str, Any]:
+def look_as_json(look: ReleaseLook, rows: Sequence[ReleaseRow]) -> dict[str, Any]:
     """The release as one JSON object."""
     release = look.release
     return {
@@ -40,7 +40,7 @@ def look_as_json(look: Look, rows: Sequence[ReleaseRow]) -> dict[str, Any]:
     }
 
 
-def render(look: Look, rows: Sequence[ReleaseRow]) -> RenderableType:
+def render(look: ReleaseLook, rows: Sequence[ReleaseRow]) -> RenderableType:
     """The release on a page of a terminal."""
     release = look.release
     passage = look.release.passage
@@ -63,7 +63,7 @@ def render(look: Look, rows: Sequence[ReleaseRow]) -> RenderableType:
     )
 
 
-def _ramp(look: Look) -> str:
+def _ramp(look: ReleaseLook) -> str:
     """The steps, with the present one marked."""
     passage: Passage = look.release.passage
     parts = ["start", *(str(step) for step in steps_of(look.release.plan))]

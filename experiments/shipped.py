@@ -14,7 +14,7 @@ from loomrl.config import (
     RewardPipeline,
     ServingExperiment,
     parse_experiment,
-    trained,
+    require_training,
 )
 from loomrl.config.rewards import RubricPart
 from loomrl.errors import ConfigError, did_you_mean, unknown
@@ -43,7 +43,7 @@ def names() -> list[str]:
 
 def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
     """The training experiment of `FILE… path=value…`; without a file, the default one."""
-    return trained(resolve_any(words, default=default))
+    return require_training(resolve_any(words, default=default))
 
 
 def assumed(words: Sequence[str], *, default: str = DEFAULT) -> str | None:

@@ -19,7 +19,7 @@ from loomrl.errors import ConfigError
 from loomrl.experiments.evaluate_control import cut_lines, idle_return, judged
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener
-from loomrl.run.ledger import Ledger
+from loomrl.run.ledger import VersionLedger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Convergence
 from loomrl.run.version import copied
@@ -44,7 +44,7 @@ class ControlTraining:
     is cut off when it is resumed, and is made again.
     """
 
-    def __init__(self, algo: Any, experiment: ControlExperiment, ledger: Ledger) -> None:
+    def __init__(self, algo: Any, experiment: ControlExperiment, ledger: VersionLedger) -> None:
         self.algo = algo
         self.limit = experiment.train.steps
         self.listen: Listener = lambda done, metrics: None
@@ -86,7 +86,7 @@ class ControlTraining:
         about = {} if logs is None else logs.source
         environments = snapshot(experiment.environment)
         claim = begin_run(db, experiment, environments, id=run, kind="train", parent=parent)
-        ledger = Ledger(
+        ledger = VersionLedger(
             experiment=experiment,
             db=db,
             clock=clock,

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from loomrl.config import AnyExperiment, AnyRoot, experiment_class, trained
+from loomrl.config import AnyExperiment, AnyRoot, experiment_class, require_training
 from loomrl.errors import ConfigError
 from loomrl.schema import Config, Tree, merge, nest
 
@@ -62,7 +62,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.012345
 
 def load(files: Iterable[str | Path] = (), assignments: Iterable[str] = ()) -> AnyExperiment:
     """Defaults, then each YAML file, then each `path=value`; unknown keys and bad values are a ConfigError."""
-    return trained(load_any(files, assignments))
+    return require_training(load_any(files, assignments))
 
 
 def load_any(

@@ -36,7 +36,7 @@ from loomrl.inference.chat import name_objectives
 from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Weights
-from loomrl.run.ledger import Ledger
+from loomrl.run.ledger import VersionLedger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.store import RECONNECT_S, LoomDB, open_store
@@ -58,7 +58,7 @@ class Language(Placed):
     """Called with every update's metrics before its checkpoint is committed."""
 
     _runners: RunnerGroup
-    _ledger: Ledger
+    _ledger: VersionLedger
     _stopper: Stopper
     _acting: int
     """The version of the runners' weights."""

@@ -31,7 +31,7 @@ from loomrl.gym.rewards import Shaping, open_shaping
 from loomrl.gym.task_mixture import TaskMixture, TaskSource, open_task_source
 from loomrl.hub import GroupPlan, Hub, Lease, Selection
 from loomrl.hub.hub import MOST_AT_ONCE
-from loomrl.run.ledger import Ledger
+from loomrl.run.ledger import VersionLedger
 from loomrl.store import LoomDB
 from loomrl.store.notes import Notes
 from loomrl.store.runs import Claim, hold
@@ -257,10 +257,10 @@ class Collector:
             self.hub.ack(lease_id, version=state["done"])
         self.leases = {}
 
-    def ledger(self, db: LoomDB, claim: Claim) -> Ledger:
+    def ledger(self, db: LoomDB, claim: Claim) -> VersionLedger:
         """The run's versions, each of which counts once the hub has the acks of what it was trained on."""
         self.check_claim = partial(hold, db, claim)
-        return Ledger(
+        return VersionLedger(
             experiment=self.experiment,
             db=db,
             clock=self.clock,

@@ -18,7 +18,7 @@ from loomrl.feedback.content import Contents
 from loomrl.gym.rewards import open_shaping
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.hub import open_hub
-from loomrl.run.ledger import Ledger
+from loomrl.run.ledger import VersionLedger
 from loomrl.store import RECONNECT_S, LoomDB, beside, open_store
 from loomrl.store.notes import Notes
 from loomrl.store.runs import Claim
@@ -62,7 +62,7 @@ class Source(Protocol):
     def score(self, mean: float | None) -> float | None:
         """The score by which the best version is chosen, from its mean success; None if there is none."""
 
-    def ledger(self, db: LoomDB, claim: Claim) -> Ledger:
+    def ledger(self, db: LoomDB, claim: Claim) -> VersionLedger:
         """The run's versions, and what each was trained on."""
 
     def checkpoint_state(self, url: str) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 from loomrl.experiments.bench.rounds import say
 from loomrl.experiments.loop.crowd import Honesty, Manner
 from loomrl.experiments.loop.page import write
-from loomrl.experiments.loop.production import Production, copied
-from loomrl.experiments.loop.story import Chapter, Told, tell
+from loomrl.experiments.loop.production import Production, copy_production
+from loomrl.experiments.loop.story import Chapter, Demonstration, demonstrate
 
 NEW = "triggers.count"
 
@@ -90,7 +90,7 @@ def _measure_seed(
         for telling in tellings:
             began = time.monotonic()
             cpu = _cpu_s()
-            production = copied(base, Path(place) / telling.name)
+            production = copy_production(base, Path(place) / telling.name)
             chapters = [
                 Chapter(
                     manner=Manner(honesty=each, pace=size.pace),
@@ -99,7 +99,7 @@ def _measure_seed(
                 )
                 for each in telling.honesties
             ]
-            told = tell(production, chapters, changes=size.loop, episodes=size.episodes, seed=seed, say=say)
+            told = demonstrate(production, chapters, changes=size.loop, episodes=size.episodes, seed=seed, say=say)
             if page is not None and telling is tellings[0]:
                 write(page, told, title="An agent learns from its users")
                 say(f"the story: {page}")
@@ -112,7 +112,7 @@ def _measure_seed(
             }
 
 
-def _figures(told: Told) -> dict[str, Any]:
+def _figures(told: Demonstration) -> dict[str, Any]:
     (before, after), (first, last) = told.satisfied, (told.reports[0], told.reports[-1])
     flipped = [each.most_share for each in told.proposals if each.honesty == "flipped"]
     return {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from loomrl.release.betting import Floats, log_capital
 from loomrl.release.comparison import Mean, Mismatch, beyond, score
 from loomrl.release.guard import Better, Guard
-from loomrl.release.paired import paired
+from loomrl.release.paired import compare_pairs
 
 UNITS_PER_MINUTE = 20
 RAMP = ((1200, 0.10), (1200, 0.25), (2400, 0.50))
@@ -379,7 +379,7 @@ def pairs(size: ReleaseSize, count: int = 500) -> dict[str, float]:
         new = (rng.random(solved.shape) < solved * (1 + fault / 0.7)).astype(np.float64)
         for kind, planned in (("planned", count), ("open", None)):
             findings = [
-                paired(SUCCESS, zip(a.tolist(), b.tolist(), strict=True), error_rate=ERROR_RATE, planned=planned)
+                compare_pairs(SUCCESS, zip(a.tolist(), b.tolist(), strict=True), error_rate=ERROR_RATE, planned=planned)
                 for a, b in zip(old, new, strict=True)
             ]
             found[f"{name}_{kind}_found_worse"] = float(np.mean([each.is_worse for each in findings]))

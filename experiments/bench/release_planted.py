@@ -12,8 +12,8 @@ import numpy as np
 
 from loomrl.config.monitor import RULES, BlockedRule
 from loomrl.config.release import ReleasePlan
-from loomrl.release.controller import Trail
-from loomrl.release.passage import CANARY, STABLE, Passage, Phase, decide, steps_of
+from loomrl.release.controller import ReleaseEvidenceLog
+from loomrl.release.passage import CANARY, STABLE, Passage, ReleasePhase, decide, steps_of
 from loomrl.safety.open import open_text_rule
 from loomrl.safety.phrase import refuses
 from loomrl.safety.rule import Asked
@@ -144,7 +144,7 @@ PLANTED: Mapping[str, tuple[Answering, bool]] = {
 class End:
     """The end of a simulated release."""
 
-    phase: Phase
+    phase: ReleasePhase
     reason: str
     units: int
     """Units of the new version."""
@@ -220,7 +220,7 @@ class Traffic:
 def run(version: Answering, *, outcomes: bool, seed: int, plan: ReleasePlan = PLAN) -> End:
     """A release of a version by a plan."""
     traffic = Traffic(version, outcomes=outcomes, seed=seed)
-    trail = Trail(plan, first_revision=1)
+    trail = ReleaseEvidenceLog(plan, first_revision=1)
     passage = Passage(step=0, since=0.0)
     units = 0
     now = 0.0
@@ -238,7 +238,7 @@ def run(version: Answering, *, outcomes: bool, seed: int, plan: ReleasePlan = PL
         if after is not None:
             revision += after.step != passage.step
             passage = after
-    has_all = passage.phase is Phase.DONE or (passage.is_open and steps[passage.step].share == 1)
+    has_all = passage.phase is ReleasePhase.DONE or (passage.is_open and steps[passage.step].share == 1)
     return End(phase=passage.phase, reason=passage.reason, units=units, has_all=has_all)
 
 
@@ -264,9 +264,9 @@ def measure(size: PlantedSize = FULL) -> dict[str, Any]:
 
 
 def _summary(ends: list[End]) -> dict[str, Any]:
-    back = [end.units for end in ends if end.phase is Phase.ROLLED_BACK]
+    back = [end.units for end in ends if end.phase is ReleasePhase.ROLLED_BACK]
     reasons = sorted(
-        {end.reason.removeprefix("worse: ").partition(":")[0] for end in ends if end.phase is Phase.ROLLED_BACK}
+        {end.reason.removeprefix("worse: ").partition(":")[0] for end in ends if end.phase is ReleasePhase.ROLLED_BACK}
     )
     return {
         "releases": len(ends),

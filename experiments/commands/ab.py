@@ -14,7 +14,7 @@ from loomrl.experiments.commands.output import emit, table
 from loomrl.record.catalogue import AB_TEST_RECORDS, ab_as_json, ab_state
 
 if TYPE_CHECKING:
-    from loomrl.release.ab import Result
+    from loomrl.release.ab import AbResult
     from loomrl.store import LoomDB
     from loomrl.store.ab_tests import AbTest
     from loomrl.store.endpoints import Arm
@@ -167,11 +167,11 @@ def _number(text: str, wanted: str) -> float:
         raise ConfigError(f"{wanted}; {text!r} is not a number.") from None
 
 
-def _read_result(db: "LoomDB", test: "AbTest") -> "Result":
-    from loomrl.release.ab import Reading
+def _read_result(db: "LoomDB", test: "AbTest") -> "AbResult":
+    from loomrl.release.ab import AbReading
     from loomrl.store.observations import read_observations
 
-    reading = Reading(test)
+    reading = AbReading(test)
     after = 0
     while batch := read_observations(db, test.endpoint, after=after):
         reading.observe(each for _, each in batch if test.until is None or each.at <= test.until)
@@ -179,7 +179,7 @@ def _read_result(db: "LoomDB", test: "AbTest") -> "Result":
     return reading.result()
 
 
-def _render(test: "AbTest", result: "Result", console: Console) -> None:
+def _render(test: "AbTest", result: "AbResult", console: Console) -> None:
     console.print(f"{test.name} on {test.endpoint}: {ab_state(test)}; {result.decision}", highlight=False, markup=False)
     rows = [
         (arm.name, arm.units, f.guard.metric, f.challenger.value, f.baseline.value, f"{f.difference:+.4g}",

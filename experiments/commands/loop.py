@@ -17,7 +17,7 @@ from loomrl.record.catalogue import TRAINING_RECORDS, training_as_json
 
 if TYPE_CHECKING:
     from loomrl.config.loop import LoopExperiment
-    from loomrl.coordinator.job import Job
+    from loomrl.coordinator.job import TrainingJob
     from loomrl.coordinator.service import TrainingService
     from loomrl.experiments.coordinate.loop import Coordinator
 
@@ -59,7 +59,7 @@ def run(  # noqa: PLR0913 - a command with its options
 
     shown = tls and Certificate(*tls)
     door = open_door(host, port, token=token, certificate=shown) if http else None  # before imports that take seconds
-    from loomrl.coordinator.service import served
+    from loomrl.coordinator.service import serve_training
     from loomrl.experiments.coordinate.loop import coordinating
     from loomrl.observability.presence import present
     from loomrl.store import open_store
@@ -72,9 +72,8 @@ def run(  # noqa: PLR0913 - a command with its options
         if door is not None:
             routes = stack.enter_context(record_routes(db, plan.store_url))
             address = f"{door.host}:{door.port}"
-            _say(
-                f"training service of endpoint {plan.endpoint} on {stack.enter_context(served(service, door, routes))}"
-            )
+            url = stack.enter_context(serve_training(service, door, routes))
+            _say(f"training service of endpoint {plan.endpoint} on {url}")
         stack.enter_context(present(db, ReplicaRole.COORDINATOR, address=address, endpoint=plan.endpoint))
         _keep_on(coordinator, service, bus, stack)
 
@@ -87,7 +86,7 @@ def request(
     why: Why = "",
 ) -> None:
     """Ask for a training by hand. The endpoint's coordinator starts it when its turn comes."""
-    from loomrl.coordinator.job import Job, Priority, Trigger, new_id
+    from loomrl.coordinator.job import Priority, TrainingJob, Trigger, new_id
     from loomrl.coordinator.ledger import ask_for
     from loomrl.errors import ConfigError, unknown
     from loomrl.experiments.shipped import resolve_loop
@@ -99,7 +98,7 @@ def request(
     now = time.time()
     name = who or getpass.getuser()
     with open_store(plan.store_url) as db:
-        job = Job(
+        job = TrainingJob(
             id=new_id(),
             endpoint=plan.endpoint,
             trigger=Trigger.HAND,
@@ -119,12 +118,12 @@ def _show(
     id: Id,
 ) -> None:
     """Show a job from its request to its end: every row of its log."""
-    from loomrl.coordinator.job import Job
+    from loomrl.coordinator.job import TrainingJob
     from loomrl.coordinator.ledger import find_job
     from loomrl.store.trainings import show_log
 
     with open_face_store() as db:
-        rows = [Job.of(row) for row in show_log(db, find_job(db, id).id)]
+        rows = [TrainingJob.of(row) for row in show_log(db, find_job(db, id).id)]
 
     def render(console: Console) -> None:
         shown = [(word.clock(job.at), job.phase, f"{10 * job.tenths} %", job.who, job.reason) for job in rows]
@@ -180,12 +179,12 @@ def _once(plan: "LoopExperiment") -> None:
 def _keep_on(coordinator: "Coordinator", service: "TrainingService", bus: str | None, stack: ExitStack) -> None:
     """Look again and again. What cannot be reached is waited for; a new reason is said once."""
     from loomrl.bus.open import open_bus
-    from loomrl.bus.service import Watch
+    from loomrl.bus.service import BusReporter
     from loomrl.coordinator.service import Inbox
     from loomrl.errors import BusError, LoomError, StoreError
 
     inbox = None if bus is None else Inbox(stack.enter_context(open_bus(bus)), service)
-    watch = Watch(coordinator.db, "inbox", _say)
+    watch = BusReporter(coordinator.db, "inbox", _say)
     said = ""
     while True:
         done = False
@@ -213,7 +212,7 @@ def _service(coordinator: "Coordinator") -> "TrainingService":
     return TrainingService(coordinator.db, coordinator.plan, collected=observer.collected, live=observer.live)
 
 
-def _print_job(job: "Job") -> None:
+def _print_job(job: "TrainingJob") -> None:
     text = f"{job.id} {job.phase}: {job.reason}"
     emit(training_as_json(job), show=lambda console: console.print(text, highlight=False, markup=False))
 

@@ -80,7 +80,7 @@ def _show(
     """Show the endpoint's latest release: its step, the evidence, and why it waits."""
     from loomrl.experiments.release_picture import draw
     from loomrl.experiments.release_view import look_as_json, render
-    from loomrl.release.controller import Observer
+    from loomrl.release.controller import ReleaseObserver
     from loomrl.store.releases import show_release
 
     with open_face_store() as db:
@@ -88,7 +88,7 @@ def _show(
             _watch(db, endpoint)
             return
         rows = show_release(db, endpoint)
-        look = Observer(db, endpoint).look(is_ended_too=True)
+        look = ReleaseObserver(db, endpoint).look(is_ended_too=True)
         assert look is not None
         if picture is not None:
             draw(picture, look, rows, db)
@@ -110,11 +110,13 @@ WORDS = {
 
 def _command(word: str) -> None:
     def say(endpoint: Endpoint, who: Who = "", why: Why = "") -> None:
-        from loomrl.release.ledger import tell
-        from loomrl.release.passage import parse_word
+        from loomrl.release.ledger import command_release
+        from loomrl.release.passage import parse_command
 
         with open_face_store() as db:
-            release = tell(db, endpoint, parse_word(word), who=who or getpass.getuser(), why=why, at=time.time())
+            release = command_release(
+                db, endpoint, parse_command(word), who=who or getpass.getuser(), why=why, at=time.time()
+            )
         _print_release(release)
 
     app.command(word, help=WORDS[word])(say)
@@ -156,12 +158,12 @@ def _print_release(release: "Release") -> None:
 
 def _warn(release: "Release", db: "LoomDB") -> None:
     """Name the guards that this endpoint has had no observations of lately, on the error output."""
-    from loomrl.release.guard import unheard
+    from loomrl.release.guard import unobserved
     from loomrl.release.passage import guards_of
     from loomrl.store.observations import latest_observations
 
     heard = {each.metric for each in latest_observations(db, release.row.endpoint, rows=RECENT)}
-    for silence in unheard(guards_of(release.plan), heard):
+    for silence in unobserved(guards_of(release.plan), heard):
         print(f"not seen yet: {silence}", file=sys.stderr)
 
 
@@ -170,10 +172,10 @@ def _watch(db: "LoomDB", endpoint: str) -> None:
     from rich.live import Live
 
     from loomrl.experiments.release_view import look_as_json, render
-    from loomrl.release.controller import Observer
+    from loomrl.release.controller import ReleaseObserver
     from loomrl.store.releases import show_release
 
-    observer = Observer(db, endpoint)
+    observer = ReleaseObserver(db, endpoint)
     console = Console(stderr=face().as_json)
     with Live(console=console, auto_refresh=False) as live:
         while True:

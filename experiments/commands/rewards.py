@@ -21,9 +21,9 @@ from loomrl.record.catalogue import REWARD_RECORDS
 if TYPE_CHECKING:
     from loomrl.config import RewardPipeline
     from loomrl.evaluation.statistics import Interval
-    from loomrl.feedback.calibrate import Report
+    from loomrl.feedback.calibrate import CalibrationReport
     from loomrl.feedback.content import Contents
-    from loomrl.feedback.reward.judging import Judged, Judging
+    from loomrl.feedback.reward.judging import Judging, JudgingRound
     from loomrl.hub import Hub
     from loomrl.store import LoomDB
     from loomrl.store.rewards import StoredReward
@@ -178,7 +178,7 @@ def _hub_of(db: "LoomDB", contents: "Contents", name: str) -> "Hub":
     return contents.hub(hubs[name])
 
 
-def _render_report(report: "Report", file: str | None, console: Console) -> None:
+def _render_report(report: "CalibrationReport", file: str | None, console: Console) -> None:
     def text(one: "Interval | None") -> str:
         if one is None or one.mean is None:
             return "not defined"
@@ -242,7 +242,7 @@ def _judge_forever(judging: "Judging") -> None:
             time.sleep(PAUSE_S)
 
 
-def _print_round(done: "Judged") -> None:
+def _print_round(done: "JudgingRound") -> None:
     said = f"{done.rewards} rewards of {done.trajectories} trajectories and {done.feedback} rows of feedback"
 
     def render(console: Console) -> None:

@@ -14,20 +14,28 @@ from loomrl.config import Experiment, HubConfig
 from loomrl.config.loop import LoopExperiment, RayPlace
 from loomrl.coordinator.alarm import BusWatch, Collection, Signs, open_alarms
 from loomrl.coordinator.contract import ALERT
-from loomrl.coordinator.decision import Evidence, Judged, Passed, Record, Trained, Work, work_of
+from loomrl.coordinator.decision import (
+    GateVerdict,
+    JobEvidence,
+    LoopRecord,
+    ReleaseOutcome,
+    TrainedPolicy,
+    WorkState,
+    work_of,
+)
 from loomrl.coordinator.degradation import DegradationWatch
 from loomrl.coordinator.fault import fault_in
-from loomrl.coordinator.job import Code, Job, Phase
+from loomrl.coordinator.job import Code, JobPhase, TrainingJob
 from loomrl.coordinator.ledger import find_job, jobs_of
-from loomrl.coordinator.report import MADE, Day, daily, find_report
+from loomrl.coordinator.report import MADE, DailyReport, daily, find_report
 from loomrl.errors import ClusterError, ConfigError, DataError, did_you_mean, there_are
-from loomrl.experiments.coordinate.work import ClusterWork, Found, LocalWork
+from loomrl.experiments.coordinate.work import ClusterWork, LocalWork, WorkFound
 from loomrl.experiments.gate.party import Parties, Party, party_of, standing_verdict
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.feedback.content import Contents
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_endpoint_hub
-from loomrl.release.controller import Clock
+from loomrl.release.controller import AnchoredClock
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import read_rows
@@ -57,7 +65,7 @@ CURRENT: Mapping[str, Metric] = {
 """The contract's name → our metric."""
 
 
-class Observer:
+class LoopObserver:
     """Looks at a loop. What is read by cursor, it reads once."""
 
     def __init__(
@@ -77,15 +85,15 @@ class Observer:
         self._watch = None if settings is None else DegradationWatch(db, plan.endpoint, settings)
         self._bus = BusWatch(db)
         self._collection = Collection()
-        self._anchored = Clock(clock)
+        self._anchored = AnchoredClock(clock)
         self._production: tuple[int, str, float, int] = (0, "", 0.0, 0)
         """The endpoint's revision; the version in production, since when, and the rewards up to then."""
         self._trainings: dict[str, Experiment] = {}
 
-    def look(self) -> Record:
+    def look(self) -> LoopRecord:
         """The loop as it is now."""
         position, jobs = jobs_of(self._db, self._plan.endpoint)
-        record = Record(
+        record = LoopRecord(
             endpoint=self._plan.endpoint,
             position=position,
             jobs=jobs,
@@ -106,7 +114,7 @@ class Observer:
         counts = (stats for hub in self._hubs for stats in hub.stats().environments.values())
         return sum(each.trajectories - each.failures for each in counts)
 
-    def live(self, job: Job) -> dict[str, Any]:
+    def live(self, job: TrainingJob) -> dict[str, Any]:
         """The progress and the figures of a training now, as the contract has them."""
         rows, total = self._metrics(job)
         if not rows:
@@ -122,23 +130,23 @@ class Observer:
 
     # -- the job that has begun -------------------------------------------------------------------------------------
 
-    def _evidence(self, job: Job) -> Evidence:
+    def _evidence(self, job: TrainingJob) -> JobEvidence:
         match job.phase:
-            case Phase.RUNNING:
+            case JobPhase.RUNNING:
                 return self._of_training(job)
-            case Phase.COMPLETED:
-                return Evidence(work=self.found(job).work, verdict=self._verdict(job))
+            case JobPhase.COMPLETED:
+                return JobEvidence(work=self.found(job).work, verdict=self._verdict(job))
             case _:
                 row = read_release(self._db, job.release)[-1]
-                return Evidence(release=Passed(name=row.release, phase=row.state, reason=row.reason))
+                return JobEvidence(release=ReleaseOutcome(name=row.release, phase=row.state, reason=row.reason))
 
-    def found(self, job: Job) -> Found:
-        """What has become of the work that a job wants now."""
+    def found(self, job: TrainingJob) -> WorkFound:
+        """The state of the work that a job needs now."""
         name = work_of(job)
         if name is None:
-            return Found(work=Work.ABSENT)
+            return WorkFound(work=WorkState.ABSENT)
         if job.host not in ("", self.host):
-            return Found(work=Work.AWAY)
+            return WorkFound(work=WorkState.AWAY)
         if job.host:
             return self.local.look(f"{job.id}/{name}")
         assert self.cluster is not None, "it was begun on a cluster"
@@ -147,25 +155,27 @@ class Observer:
         except ClusterError as error:
             self.unreachable = str(error)
             self.cluster.forget()
-            return Found(work=Work.AWAY)
+            return WorkFound(work=WorkState.AWAY)
         self.unreachable = ""
         return seen
 
-    def _of_training(self, job: Job) -> Evidence:
+    def _of_training(self, job: TrainingJob) -> JobEvidence:
         found = self.found(job)
         run = RUNS.find(self._db, job.run)
-        if found.work is not Work.ENDED:
+        if found.work is not WorkState.ENDED:
             rows, total = self._metrics(job)
-            return Evidence(work=found.work, progress=min(1.0, rows[-1]["step"] / total) if rows else 0.0)
+            return JobEvidence(work=found.work, progress=min(1.0, rows[-1]["step"] / total) if rows else 0.0)
         if run is not None and run.status is RunStatus.FINISHED:
             kept = {name: run.result.get(name) for name in ("stopped", "updates", "before", "after")}
-            return Evidence(work=Work.ENDED, outcome=Trained(policy=str(run.result["policy"]), result=kept))
+            return JobEvidence(
+                work=WorkState.ENDED, outcome=TrainedPolicy(policy=str(run.result["policy"]), result=kept)
+            )
         recorded = run.result.get("error") if run is not None and run.status is RunStatus.FAILED else None
         fault = fault_in(recorded, found.log, found.exit_code)
         broken = self._broken(job) if fault.code is Code.DATA else ()
-        return Evidence(work=Work.ENDED, outcome=fault, broken=broken)
+        return JobEvidence(work=WorkState.ENDED, outcome=fault, broken=broken)
 
-    def _metrics(self, job: Job) -> tuple[list[dict[str, float]], int]:
+    def _metrics(self, job: TrainingJob) -> tuple[list[dict[str, float]], int]:
         """The lines of a training up to now, and how many it will have at most."""
         if job.id not in self._trainings:
             self._trainings = {job.id: Experiment.parse(job.experiment)}
@@ -175,7 +185,7 @@ class Observer:
         file = metrics_file(training.train, job.run)
         return (read_metrics(file) if file.exists() else []), max(1, min(passes, training.train.updates))
 
-    def _broken(self, job: Job) -> tuple[str, ...]:
+    def _broken(self, job: TrainingJob) -> tuple[str, ...]:
         """The trajectories of a job's data set that are not what was frozen."""
         found = []
         with Contents(self._plan.store_url) as contents:
@@ -188,14 +198,14 @@ class Observer:
                     found.append(row.trajectory)
         return tuple(found)
 
-    def _verdict(self, job: Job) -> Judged | None:
+    def _verdict(self, job: TrainingJob) -> GateVerdict | None:
         (present,) = ENDPOINTS.latest(self._db, name=self._plan.endpoint, limit=1)
         suite = resolve_suite(self._plan.suite)
         baseline = party_of(source_of(present.stable.policy, self._db), suite.kind)
         found = standing_verdict(Parties(challenger=Party(job.policy), baseline=baseline), suite, self._db)
         if found is None:
             return None
-        return Judged(
+        return GateVerdict(
             id=found.id,
             outcome=found.outcome.value,
             is_allowed=found.is_allowed,
@@ -205,8 +215,8 @@ class Observer:
 
     # -- what else is told ------------------------------------------------------------------------------------------
 
-    def signs(self, record: Record) -> Signs:
-        """What the alarms are about."""
+    def signs(self, record: LoopRecord) -> Signs:
+        """The inputs of the alarms."""
         now = self._clock()
         self._bus.look()
         collected, rejected = self._collection.last_hour(record.collected, self._bus.rejected, at=now)
@@ -219,11 +229,11 @@ class Observer:
             unreachable=self.unreachable,
         )
 
-    def day(self, record: Record, *, at: float) -> Day:
-        """What the report of the 24 hours up to a moment is made of."""
+    def day(self, record: LoopRecord, *, at: float) -> DailyReport:
+        """The contents of the report of the 24 hours up to a moment."""
         judged = rewards_since(self._db, self._plan.endpoint, at - DAY_S)
         _, policy, since, _ = self._stable()
-        return Day(
+        return DailyReport(
             at=at,
             endpoint=self._plan.endpoint,
             jobs=record.jobs,
@@ -234,7 +244,7 @@ class Observer:
             policy=policy,
             since=since,
             means=() if self._watch is None else tuple(self._watch.means),
-            alerts=[_said(event) for event in self._alerts(at - DAY_S)],
+            alerts=[_alert_line(event) for event in self._alerts(at - DAY_S)],
             open_alarms=open_alarms(self._db, self._plan.endpoint),
         )
 
@@ -276,7 +286,7 @@ def _stable_since(history: Sequence[Endpoint]) -> float:
     return since
 
 
-def _said(event: Event) -> tuple[float, str, str]:
+def _alert_line(event: Event) -> tuple[float, str, str]:
     return event.created_at, str(event.data.get("alert", "reward_hacking")), str(event.data["reason"])
 
 
@@ -287,19 +297,19 @@ def report_of(plan: LoopExperiment, *, job: str | None, day: str | None) -> Mapp
     with open_store(plan.store_url) as db:
         show_endpoint(db, plan.endpoint)
         if job is not None:
-            return _found(db, plan, f"job-{find_job(db, job).id}")
+            return _find(db, plan, f"job-{find_job(db, job).id}")
         if day is not None:
-            return _found(db, plan, day)
+            return _find(db, plan, day)
         with ExitStack() as stack:
             hubs = [
                 stack.enter_context(open_endpoint_hub(plan.store_url, name, HubConfig()))
                 for name in plan.data.endpoints
             ]
-            observer = Observer(db, plan, hubs)
+            observer = LoopObserver(db, plan, hubs)
             return daily(plan, observer.day(observer.look(), at=time.time()))
 
 
-def _found(db: LoomDB, plan: LoopExperiment, wanted: str) -> Mapping[str, Any]:
+def _find(db: LoomDB, plan: LoopExperiment, wanted: str) -> Mapping[str, Any]:
     known = [name.removeprefix(f"{plan.endpoint}/") for name in _names(db) if name.startswith(f"{plan.endpoint}/")]
     fitting = [name for name in known if name.startswith(wanted)]
     if not fitting:

@@ -11,27 +11,27 @@ from typing import Any
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, HubConfig
 from loomrl.config.loop import LoopExperiment, RayPlace
-from loomrl.coordinator.alarm import alarms, tell
+from loomrl.coordinator.alarm import alarms, record_alarms
 from loomrl.coordinator.decision import (
-    Ask,
+    BeginRelease,
+    LoopRecord,
     Move,
     Prepare,
-    Record,
-    Release,
+    QueueJob,
     Step,
-    Work,
+    WorkState,
     decide,
-    failed,
+    fail,
     is_late,
     last_moment,
     work_of,
 )
 from loomrl.coordinator.fault import fault_from
-from loomrl.coordinator.job import Job, Phase
+from loomrl.coordinator.job import JobPhase, TrainingJob
 from loomrl.coordinator.ledger import ask_for, move
 from loomrl.coordinator.report import after, daily, find_report, keep, store
 from loomrl.errors import ClusterError, ConfigError, LoomError, StoreError
-from loomrl.experiments.coordinate.look import Observer
+from loomrl.experiments.coordinate.look import LoopObserver
 from loomrl.experiments.data import frozen
 from loomrl.experiments.data import settled as with_parent
 from loomrl.feedback.reward.judging import Judging, open_judging
@@ -72,7 +72,7 @@ class Coordinator:
         self.plan = plan
         self._clock = clock
         self._say = say
-        self.observer = Observer(db, plan, hubs, clock=clock)
+        self.observer = LoopObserver(db, plan, hubs, clock=clock)
         self._judging = judging
         self._artifacts = open_artifacts(plan.artifact_url)
         self._reported: set[str] = set()
@@ -96,14 +96,14 @@ class Coordinator:
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
-    def _take(self, step: Step, record: Record) -> Job | None:
+    def _take(self, step: Step, record: LoopRecord) -> TrainingJob | None:
         """The job as it is after a step; None if somebody else was first, or it has to wait."""
         match step:
-            case Ask():
+            case QueueJob():
                 done = ask_for(self.db, self.plan, step.job, seen=record.position)
             case Prepare():
                 done = move(self.db, self.plan, self._prepared(step.job, record))
-            case Release():
+            case BeginRelease():
                 done = self._release(step)
             case Move():
                 done = move(self.db, self.plan, step)
@@ -111,22 +111,22 @@ class Coordinator:
             self._say(f"{done.id[:8]} {done.phase}: {done.reason}")
         return done
 
-    def _prepared(self, job: Job, record: Record) -> Move:
+    def _prepared(self, job: TrainingJob, record: LoopRecord) -> Move:
         """The job as it begins, with a frozen data set, a resolved experiment and a run; or its failure."""
         now = self._clock()
         try:
             begun = {"run": job.run} if job.run else self._frozen(job, now)
         except LoomError as error:
-            return failed(self.plan, record, job, fault_from(type(error).__name__, str(error)), now)
+            return fail(self.plan, record, job, fault_from(type(error).__name__, str(error)), now)
         changes = {
             "begun_at": now,
             "host": "" if isinstance(self.plan.place, RayPlace) else self.observer.host,
             "seen": record.collected,
             "reason": f"run {begun['run']} on {begun.get('dataset', job.dataset)}",
         }
-        return Move(job=job.to(Phase.RUNNING, at=now, **changes, **begun))
+        return Move(job=job.to(JobPhase.RUNNING, at=now, **changes, **begun))
 
-    def _frozen(self, job: Job, now: float) -> dict[str, Any]:
+    def _frozen(self, job: TrainingJob, now: float) -> dict[str, Any]:
         chosen = self.plan.data.override(job.selection)
         if self.plan.days is not None and chosen.since is None:
             since = datetime.fromtimestamp(now - 86_400 * self.plan.days, UTC)
@@ -140,7 +140,7 @@ class Coordinator:
             "experiment": training.plain,
         }
 
-    def _release(self, step: Release) -> Job | None:
+    def _release(self, step: BeginRelease) -> TrainingJob | None:
         """Begin the release in the transaction of the job's next row; None while it cannot begin."""
         job = step.job
         now = self._clock()
@@ -153,7 +153,7 @@ class Coordinator:
             )
             first, change = first_row(self.db, draft, at=now)
             first = replace(first, release=name)
-            released = job.to(Phase.RELEASING, at=now, release=name, verdict=verdict.id, reason=f"release {name}")
+            released = job.to(JobPhase.RELEASING, at=now, release=name, verdict=verdict.id, reason=f"release {name}")
             done = move(
                 self.db,
                 self.plan,
@@ -168,21 +168,21 @@ class Coordinator:
 
     # -- work -------------------------------------------------------------------------------------------------------
 
-    def _work(self, record: Record) -> None:
+    def _work(self, record: LoopRecord) -> None:
         """Have the work of the job that has begun be as its row says."""
         job = record.active
         name = None if job is None else work_of(job)
-        if job is None or name is None or record.evidence.work is Work.AWAY:
+        if job is None or name is None or record.evidence.work is WorkState.AWAY:
             return
         is_ending = job.is_cancelled or is_late(self.plan, job, self._clock())
-        if record.evidence.work is not (Work.RUNNING if is_ending else Work.ABSENT):
+        if record.evidence.work is not (WorkState.RUNNING if is_ending else WorkState.ABSENT):
             return
         try:
             self._stop(job, name) if is_ending else self._start(job, name)
         except ClusterError as error:
             self.observer.unreachable = str(error)
 
-    def _start(self, job: Job, name: str) -> None:
+    def _start(self, job: TrainingJob, name: str) -> None:
         experiment = Experiment.parse(job.experiment)
         if job.host:
             files = {EXPERIMENT: dump(experiment).encode()} if name == "train" else {}
@@ -190,13 +190,13 @@ class Coordinator:
         elif self.observer.cluster is not None:
             self.observer.cluster.start(f"{job.id}-{name}", experiment, job.run)
 
-    def _stop(self, job: Job, name: str) -> None:
+    def _stop(self, job: TrainingJob, name: str) -> None:
         if job.host:
             self.observer.local.stop(f"{job.id}/{name}")
         elif self.observer.cluster is not None:
             self.observer.cluster.stop(f"{job.id}-{name}")
 
-    def command(self, job: Job, name: str) -> list[str]:
+    def command(self, job: TrainingJob, name: str) -> list[str]:
         """The command line of a job's work, in its folder."""
         own = [sys.executable, "-P", "-m", "loomrl"]
         if name == "train":
@@ -206,7 +206,7 @@ class Coordinator:
         store = ["--store", self.plan.store_url]
         return [*own, "gate", job.policy, "--against", against, "--suite", self.plan.suite, *store, "--json"]
 
-    def _age(self, record: Record) -> None:
+    def _age(self, record: LoopRecord) -> None:
         """Delete old checkpoints of the loop's trainings."""
         now = self._clock()
         days = self.plan.checkpoint_days
@@ -222,19 +222,19 @@ class Coordinator:
 
     # -- telling ----------------------------------------------------------------------------------------------------
 
-    def _tell(self, record: Record) -> None:
+    def _tell(self, record: LoopRecord) -> None:
         """Alarms that have begun or ended, and the reports that are due."""
         now = self._clock()
         signs = self.observer.signs(record)
         if self._waits is not None:
             signs = replace(signs, stuck_s=now - self._waits[0], stuck_by=self._waits[1])
-        for alert in tell(self.db, self.plan.endpoint, alarms(self.plan.alarms, signs), at=now):
+        for alert in record_alarms(self.db, self.plan.endpoint, alarms(self.plan.alarms, signs), at=now):
             self._say(f"ALERT {alert.name}: {alert.reason}")
         for job in [job for job in record.jobs if not job.is_open][-REPORTED:]:
             self._report_job(job)
         self._report_day(record, now)
 
-    def _report_job(self, job: Job) -> None:
+    def _report_job(self, job: TrainingJob) -> None:
         name = f"{job.endpoint}/job-{job.id}"
         if name in self._reported:
             return
@@ -246,7 +246,7 @@ class Coordinator:
             store(self.db, self._artifacts, name)
         self._reported.add(name)
 
-    def _report_day(self, record: Record, now: float) -> None:
+    def _report_day(self, record: LoopRecord, now: float) -> None:
         if self.plan.reports.schedule is None:
             return
         moment = last_moment(self.plan.reports.schedule, now)
@@ -259,14 +259,14 @@ class Coordinator:
                 self._say(f"report {name}")
         self._reported.add(name)
 
-    def _verdict(self, job: Job) -> dict[str, Any] | None:
+    def _verdict(self, job: TrainingJob) -> dict[str, Any] | None:
         if not job.verdict:
             return None
         found = VERDICTS.require(self.db, job.verdict)
         about = {"id": found.id, "outcome": found.outcome.value, "failed": found.failed_checks}
         return about | {"improvement": found.report["improvement"]}
 
-    def _passage(self, job: Job) -> dict[str, Any] | None:
+    def _passage(self, job: TrainingJob) -> dict[str, Any] | None:
         if not job.release:
             return None
         rows = read_release(self.db, job.release)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from loomrl.cluster.job import Jobs, settled
 from loomrl.config import Experiment
-from loomrl.coordinator.decision import Work
+from loomrl.coordinator.decision import WorkState
 from loomrl.errors import ClusterError
 from loomrl.files import make_private
 
@@ -24,16 +24,16 @@ TAIL = 20_000
 ENDING_S = 20.0
 """Time to end in order, before it is killed."""
 SCRIPT = 'echo $$ > "$0/group"; ( "$@"; echo $? > "$0/exit.new"; mv "$0/exit.new" "$0/exit" ) &'
-"""Leaves at once, so that nobody has to wait for the process. `$$` is the id of their group."""
+"""The shell exits at once, so that the process needs no waiting parent. `$$` is the id of their group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class WorkFound:
     """A piece of work as it is now."""
 
-    work: Work
+    work: WorkState
     exit_code: int | None = None
-    """None if nobody saw it end."""
+    """None if the exit was not seen."""
     log: str = ""
     """The end of it."""
 
@@ -58,7 +58,7 @@ class LocalWork:
     def start(self, name: str, command: Sequence[str], files: Mapping[str, bytes]) -> bool:
         """Run a command, with files in its folder, if this work was never started; False if it was, or is looked at."""
         folder = self.place(name)
-        with _locked(folder, fcntl.LOCK_EX) as lock:
+        with _lock(folder, fcntl.LOCK_EX) as lock:
             if lock is None or (folder / "started").exists():
                 return False
             for file, content in files.items():
@@ -76,18 +76,18 @@ class LocalWork:
                 )
         return True
 
-    def look(self, name: str) -> Found:
-        """What has become of it."""
+    def look(self, name: str) -> WorkFound:
+        """The state of a piece of work."""
         folder = self.place(name)
-        with _locked(folder, fcntl.LOCK_SH) as lock:
+        with _lock(folder, fcntl.LOCK_SH) as lock:
             if lock is None:
-                return Found(work=Work.RUNNING)
+                return WorkFound(work=WorkState.RUNNING)
             if not (folder / "started").exists():
-                return Found(work=Work.ABSENT)
+                return WorkFound(work=WorkState.ABSENT)
             code = folder / "exit"
             log = folder / "log"
-            return Found(
-                work=Work.ENDED,
+            return WorkFound(
+                work=WorkState.ENDED,
                 exit_code=int(code.read_text()) if code.exists() else None,
                 log=log.read_bytes()[-TAIL:].decode(errors="replace") if log.exists() else "",
             )
@@ -95,7 +95,7 @@ class LocalWork:
     def stop(self, name: str) -> None:
         """Ask it to end; if it takes too long, kill it."""
         group = self.place(name) / "group"
-        if self.look(name).work is not Work.RUNNING or not group.exists():
+        if self.look(name).work is not WorkState.RUNNING or not group.exists():
             return
         first = self._stopped.setdefault(name, time.monotonic())
         is_overdue = time.monotonic() > first + ENDING_S
@@ -106,7 +106,7 @@ class LocalWork:
 
 
 @contextmanager
-def _locked(folder: Path, how: int) -> Iterator[int | None]:
+def _lock(folder: Path, how: int) -> Iterator[int | None]:
     """The descriptor of the folder's lock; None if another process has it."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -121,7 +121,7 @@ def _locked(folder: Path, how: int) -> Iterator[int | None]:
 
 
 class ClusterWork:
-    """Jobs whose ids are ours: the cluster refuses a second one of an id, so that each is started once."""
+    """Jobs with our ids: the cluster refuses a repeated id, so that each job is started once."""
 
     def __init__(self, address: str | None) -> None:
         self._address = address
@@ -133,19 +133,19 @@ class ClusterWork:
         jobs.submit(settled(experiment, jobs), run, id=name)
         return True
 
-    def look(self, name: str) -> Found:
-        """What has become of it."""
+    def look(self, name: str) -> WorkFound:
+        """The state of a piece of work."""
         jobs = self._cluster()
         if name not in {job.id for job in jobs.list()}:
-            return Found(work=Work.ABSENT)
+            return WorkFound(work=WorkState.ABSENT)
         job = jobs.show(name)
         if not job.is_over:
-            return Found(work=Work.RUNNING)
-        return Found(work=Work.ENDED, exit_code=job.exit_code, log=_log(jobs, name))
+            return WorkFound(work=WorkState.RUNNING)
+        return WorkFound(work=WorkState.ENDED, exit_code=job.exit_code, log=_log(jobs, name))
 
     def stop(self, name: str) -> None:
         """Ask it to end."""
-        if self.look(name).work is Work.RUNNING:
+        if self.look(name).work is WorkState.RUNNING:
             self._cluster().stop(name)
 
     def _cluster(self) -> Jobs:

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from loomrl.config.suite import Bounds, ControlBenchmark, ControlSuite, LoggedReturn, Smoothness
+from loomrl.config.suite import ControlBenchmark, ControlSuite, LoggedReturn, Smoothness, SpaceBounds
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
 from loomrl.control.mask import refuse_stuck
 from loomrl.control.memory import MemoryState
@@ -19,14 +19,14 @@ from loomrl.control.play import ActingPolicy
 from loomrl.errors import ConfigError
 from loomrl.experiments.evaluate_control import find_acts
 from loomrl.experiments.gate.cost import memory_of, turns
-from loomrl.experiments.gate.language import BASELINE, CHALLENGER, Played
+from loomrl.experiments.gate.language import BASELINE, CHALLENGER, SuiteResult
 from loomrl.experiments.gate.party import Party
 from loomrl.experiments.judge_logged import judge_policy
 from loomrl.named import named
-from loomrl.release.gate.benchmark import Scores, logged, refuse_blind
-from loomrl.release.gate.check import Check, Example, State
+from loomrl.release.gate.benchmark import BenchmarkScores, check_logged, refuse_blind
+from loomrl.release.gate.check import CheckState, Example, GateCheck
 from loomrl.release.gate.cost import cost
-from loomrl.release.gate.safety import Judged, actions_in_bounds, in_box, smoothness
+from loomrl.release.gate.safety import Outcomes, actions_in_bounds, in_box, smoothness
 from loomrl.store import LoomDB
 
 AT_ONCE = 16
@@ -36,7 +36,7 @@ MOST_STEPS = 200
 
 
 @dataclass(slots=True)
-class Episodes:
+class PlayedEpisodes:
     """Episodes of one policy, in the order of their seeds."""
 
     returns: list[float | None] = field(default_factory=list)
@@ -51,16 +51,18 @@ class Episodes:
     failures: dict[str, int] = field(default_factory=dict)
 
 
-def play_control(suite: ControlSuite, challenger: Party, baseline: Party | None, db: LoomDB, *, seed: int) -> Played:
+def play_control(
+    suite: ControlSuite, challenger: Party, baseline: Party | None, db: LoomDB, *, seed: int
+) -> SuiteResult:
     """Play the suite; a ConfigError before the first episode if its thresholds cannot be met."""
     if suite.regression is not None and baseline is not None:
         sizes = {f"{label(one.environment)}": one.episodes for one in suite.benchmarks}
         refuse_blind(sizes, suite.regression.margin, error_rate=suite.error_rate, is_binary=False)
     parties = {CHALLENGER: challenger} | ({} if baseline is None else {BASELINE: baseline})
     memory = memory_of(suite, parties, db)
-    scores: list[Scores] = []
-    safety: list[Check] = []
-    costs: list[Check] = []
+    scores: list[BenchmarkScores] = []
+    safety: list[GateCheck] = []
+    costs: list[GateCheck] = []
     for index, benchmark in enumerate(suite.benchmarks):
         acts = {name: find_acts(party.key, benchmark.environment.settings, db)[1] for name, party in parties.items()}
         played = {name: play_once(policy, benchmark, seed=seed) for name, policy in acts.items()}
@@ -75,22 +77,22 @@ def play_control(suite: ControlSuite, challenger: Party, baseline: Party | None,
             costs = cost(suite.cost, told[CHALLENGER], told.get(BASELINE), error_rate=suite.error_rate)
     if suite.logged is not None:
         policy = find_acts(challenger.key, suite.benchmarks[0].environment.settings, db)[1]
-        safety.append(_logged(suite.logged, policy, db, error_rate=suite.error_rate))
+        safety.append(_check_logged(suite.logged, policy, db, error_rate=suite.error_rate))
     snapshots = {name: hash for one in suite.benchmarks for name, hash in snapshot(one.environment).items()}
-    return Played(tuple(scores), tuple(safety), tuple(costs), snapshots)
+    return SuiteResult(tuple(scores), tuple(safety), tuple(costs), snapshots)
 
 
-def _logged(rule: LoggedReturn, policy: ActingPolicy, db: LoomDB, *, error_rate: float) -> Check:
+def _check_logged(rule: LoggedReturn, policy: ActingPolicy, db: LoomDB, *, error_rate: float) -> GateCheck:
     confidence = 1 - 2 * error_rate  # of both bounds, of which one counts
     found = judge_policy(
         policy, rule.data, db.location, gamma=rule.gamma, greedy=not rule.sampled, confidence=confidence
     )
-    return logged(rule, found)
+    return check_logged(rule, found)
 
 
-def play_once(policy: ActingPolicy, benchmark: ControlBenchmark, *, seed: int) -> Episodes:
+def play_once(policy: ActingPolicy, benchmark: ControlBenchmark, *, seed: int) -> PlayedEpisodes:
     """Play each episode of the benchmark once; an environment's exception fails its episodes."""
-    played = Episodes()
+    played = PlayedEpisodes()
     choice = benchmark.environment
     agents = agents_in(choice, choice.settings)
     for first in range(0, benchmark.episodes, AT_ONCE):
@@ -109,7 +111,7 @@ def play_once(policy: ActingPolicy, benchmark: ControlBenchmark, *, seed: int) -
 
 
 def _wave(
-    policy: ActingPolicy, environments: VectorEnv[Any, Any, Any], played: Episodes, *, seed: int
+    policy: ActingPolicy, environments: VectorEnv[Any, Any, Any], played: PlayedEpisodes, *, seed: int
 ) -> NDArray[np.float64]:
     """The return of every place's first episode."""
     space = environments.single_observation_space
@@ -154,14 +156,14 @@ def _flat(space: spaces.Space[Any], observations: Any, place: int) -> NDArray[np
     return np.asarray(spaces.flatten(space, one), np.float64)
 
 
-def _scores(benchmark: ControlBenchmark, played: dict[str, Episodes]) -> Scores:
-    def scaled(episodes: Episodes) -> list[float | None]:
+def _scores(benchmark: ControlBenchmark, played: dict[str, PlayedEpisodes]) -> BenchmarkScores:
+    def scaled(episodes: PlayedEpisodes) -> list[float | None]:
         width = benchmark.high - benchmark.low
         return [None if one is None else min(1.0, max(0.0, (one - benchmark.low) / width)) for one in episodes.returns]
 
     name = label(benchmark.environment)
     mine = played[CHALLENGER]
-    return Scores(
+    return BenchmarkScores(
         benchmark=name,
         families=["episode"] * benchmark.episodes,
         challenger=scaled(mine),
@@ -171,8 +173,8 @@ def _scores(benchmark: ControlBenchmark, played: dict[str, Episodes]) -> Scores:
 
 
 def _safety(
-    suite: ControlSuite, benchmark: ControlBenchmark, policy: ActingPolicy, played: Episodes, seed: int
-) -> list[Check]:
+    suite: ControlSuite, benchmark: ControlBenchmark, policy: ActingPolicy, played: PlayedEpisodes, seed: int
+) -> list[GateCheck]:
     rules = suite.safety
     checks = []
     with closing(open_environments(benchmark.environment, 1, benchmark.environment.settings)) as environments:
@@ -187,8 +189,8 @@ def _safety(
             if isinstance(forbidden.states, str)
             else [in_box(box.low, box.high) for box in forbidden.states]
         )
-        outcomes = [_entered(episode, tests) for episode in played.seen]
-        judged = Judged(outcomes=outcomes, failures=played.failures)
+        outcomes = [_forbidden_example(episode, tests) for episode in played.seen]
+        judged = Outcomes(outcomes=outcomes, failures=played.failures)
         rates = {"error_rate": suite.error_rate, "may_fail": suite.may_fail}
         checks.append(judged.check("safety.forbidden", forbidden.at_most, **rates))
     if rules.smoothness is not None:
@@ -196,7 +198,7 @@ def _safety(
     return checks
 
 
-def _inside(space: spaces.Space[Any], bounds: Bounds) -> Callable[[object], bool]:
+def _inside(space: spaces.Space[Any], bounds: SpaceBounds) -> Callable[[object], bool]:
     """True if an action is in the space, whatever the width of its numbers, and in the suite's bounds."""
     low = None if bounds.low is None else np.asarray(bounds.low)
     high = None if bounds.high is None else np.asarray(bounds.high)
@@ -213,7 +215,9 @@ def _inside(space: spaces.Space[Any], bounds: Bounds) -> Callable[[object], bool
     return inside
 
 
-def _entered(episode: Sequence[NDArray[np.float64]], tests: Sequence[Callable[[Any], bool]]) -> Example | None:
+def _forbidden_example(
+    episode: Sequence[NDArray[np.float64]], tests: Sequence[Callable[[Any], bool]]
+) -> Example | None:
     for step, observation in enumerate(episode):
         if any(test(observation) for test in tests):
             state = np.round(observation, 3).tolist()
@@ -224,16 +228,16 @@ def _entered(episode: Sequence[NDArray[np.float64]], tests: Sequence[Callable[[A
 def _smooth(
     rule: Smoothness,
     policy: ActingPolicy,
-    played: Episodes,
+    played: PlayedEpisodes,
     seen: spaces.Space[Any],
     acted: spaces.Space[Any],
     seed: int,
-) -> Check:
+) -> GateCheck:
     """Repeat observations with noise, after the episodes, and compare the actions."""
     is_bounded = isinstance(acted, spaces.Box) and bool(np.isfinite([acted.low, acted.high]).all())
     if not isinstance(seen, spaces.Box) or not (is_bounded or isinstance(acted, spaces.Discrete)):
         reason = f"it needs numbers to be seen, and choices or bounded numbers as actions; here are {seen} and {acted}"
-        return Check(name="safety.smoothness", state=State.NOT_APPLICABLE, reason=reason)
+        return GateCheck(name="safety.smoothness", state=CheckState.NOT_APPLICABLE, reason=reason)
     rng = np.random.default_rng(seed)
     every = max(1, len(played.batches) // MOST_STEPS)
     batches = played.batches[::every]

@@ -16,7 +16,7 @@ from loomrl.gym.held_out import draw_held_out
 from loomrl.gym.policy import PolicyFactory
 from loomrl.gym.registry import make
 from loomrl.gym.task_mixture import TaskMixture
-from loomrl.release.gate.cost import Measured
+from loomrl.release.gate.cost import Costs
 from loomrl.store import LoomDB
 from loomrl.types import Task
 
@@ -26,7 +26,7 @@ CHILD_S = 900.0
 
 async def side_by_side(
     policies: Mapping[str, PolicyFactory], mixture: TaskMixture, settings: EvaluationConfig
-) -> dict[str, Measured]:
+) -> dict[str, Costs]:
     """Each policy's first answers to the same tasks, one at a time and in turns, after one that does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in policies}
     tokens: dict[str, list[int]] = {name: [] for name in policies}
@@ -38,7 +38,7 @@ async def side_by_side(
             if index:
                 seconds[name].append(took)
                 tokens[name] += [] if sampled is None else [sampled]
-    return {name: Measured(seconds=seconds[name], tokens=tokens[name] or None) for name in policies}
+    return {name: Costs(seconds=seconds[name], tokens=tokens[name] or None) for name in policies}
 
 
 async def answer(policy: PolicyFactory, task: Task, settings: Mapping[str, Any]) -> tuple[float, int | None]:
@@ -55,7 +55,7 @@ async def answer(policy: PolicyFactory, task: Task, settings: Mapping[str, Any])
     return took, None if action.tokens is None else int(action.tokens.mask_T.sum())
 
 
-def turns(acts: Mapping[str, Callable[[Any], Any]], observations: Sequence[Any]) -> dict[str, Measured]:
+def turns(acts: Mapping[str, Callable[[Any], Any]], observations: Sequence[Any]) -> dict[str, Costs]:
     """Each policy's actions for the same observations, as `side_by_side`."""
     seconds: dict[str, list[float]] = {name: [] for name in acts}
     for index, observation in enumerate([observations[0], *observations]):
@@ -64,7 +64,7 @@ def turns(acts: Mapping[str, Callable[[Any], Any]], observations: Sequence[Any])
             acts[name](observation)
             if index:
                 seconds[name].append(time.perf_counter() - began)
-    return {name: Measured(seconds=each) for name, each in seconds.items()}
+    return {name: Costs(seconds=each) for name, each in seconds.items()}
 
 
 def memory_of(suite: Suite, parties: Mapping[str, Party | None], db: LoomDB) -> dict[str, float]:

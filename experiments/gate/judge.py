@@ -10,11 +10,11 @@ from loomrl.config.suite import LanguageSuite, Suite
 from loomrl.control.environment import snapshot
 from loomrl.errors import LoomError
 from loomrl.experiments.gate.control import play_control
-from loomrl.experiments.gate.language import Played, play_language
+from loomrl.experiments.gate.language import SuiteResult, play_language
 from loomrl.experiments.gate.party import Parties, find_parties
 from loomrl.gym.registry import Registry
 from loomrl.release.gate.benchmark import benchmark, improvement, regression
-from loomrl.release.gate.check import Check, Origin, improved, outcome_of, provenance, strategy_of
+from loomrl.release.gate.check import GateCheck, VersionOrigin, improvement_check, outcome_of, provenance, strategy_of
 from loomrl.store import LoomDB
 from loomrl.store.policies import lineage
 from loomrl.store.runs import RUNS, code_revision, load_experiment, run_id
@@ -40,9 +40,9 @@ def judge(parties: Parties, suite: Suite, db: LoomDB, *, clock: Callable[[], flo
     began = clock()
     seed = secrets.randbelow(SEEDS) if suite.seed is None else suite.seed
     play: Any = play_language if isinstance(suite, LanguageSuite) else play_control
-    played: Played = play(suite, parties.challenger, parties.baseline, db, seed=seed)
+    played: SuiteResult = play(suite, parties.challenger, parties.baseline, db, seed=seed)
     found = improvement(played.scores, error_rate=suite.error_rate)
-    whole = improved(found, least=suite.improvement)
+    whole = improvement_check(found, least=suite.improvement)
     checks = [*_benchmarks(suite, played), whole, *played.safety, *played.cost, *_origin(suite, parties, db)]
     outcome = outcome_of(checks, needs_approval=bool(suite.approvers))
     strategy, share = strategy_of(outcome, found)
@@ -72,7 +72,7 @@ def judge(parties: Parties, suite: Suite, db: LoomDB, *, clock: Callable[[], flo
     return verdict
 
 
-def _benchmarks(suite: Suite, played: Played) -> list[Check]:
+def _benchmarks(suite: Suite, played: SuiteResult) -> list[GateCheck]:
     rates = {"error_rate": suite.error_rate, "may_fail": suite.may_fail}
     thresholds = [each.at_least for each in suite.benchmarks]
     pairs = zip(played.scores, thresholds, strict=True)
@@ -82,18 +82,23 @@ def _benchmarks(suite: Suite, played: Played) -> list[Check]:
     return checks
 
 
-def _origin(suite: Suite, parties: Parties, db: LoomDB) -> list[Check]:
+def _origin(suite: Suite, parties: Parties, db: LoomDB) -> list[GateCheck]:
     """The check of provenance, where the suite has one."""
     if suite.provenance is None:
         return []
     version = parties.challenger.version
     if version is None:
-        return [provenance(suite.provenance, Origin(lineage=None))]
+        return [provenance(suite.provenance, VersionOrigin(lineage=None))]
     tree = lineage(db, version)
-    return [provenance(suite.provenance, Origin(lineage=tree, gone=_gone(tree["made_from"]["run"]["id"], db)))]
+    return [
+        provenance(
+            suite.provenance,
+            VersionOrigin(lineage=tree, gone=_missing_environments(tree["made_from"]["run"]["id"], db)),
+        )
+    ]
 
 
-def _gone(id: str, db: LoomDB) -> list[str]:
+def _missing_environments(id: str, db: LoomDB) -> list[str]:
     """Environment versions of a run that cannot be opened as they were recorded."""
     run = RUNS.require(db, id)
     experiment = load_experiment(run)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from loomrl.config import EvaluationConfig, LanguagePolicy, OpenAIPolicy, PolicyChoice, RolloutConfig
 from loomrl.config.rewards import JudgeModel
-from loomrl.config.suite import Benchmark, LanguageSuite, PairProbing, Probing
+from loomrl.config.suite import Benchmark, LanguageSuite, PairProbing, ProbeLimits
 from loomrl.experiments.gate.cost import memory_of, side_by_side
 from loomrl.experiments.gate.party import Party
 from loomrl.experiments.policies import find_policy, meet, open_policy
@@ -19,12 +19,12 @@ from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import Registry
 from loomrl.gym.task_mixture import TaskMixture, gather, resolve_id
 from loomrl.named import named
-from loomrl.release.gate.benchmark import Scores, refuse_blind
-from loomrl.release.gate.check import Check, Example
+from loomrl.release.gate.benchmark import BenchmarkScores, refuse_blind
+from loomrl.release.gate.check import Example, GateCheck
 from loomrl.release.gate.cost import cost
 from loomrl.release.gate.detector import QUESTIONS, RULES, Detector, decision
 from loomrl.release.gate.probe import Probe, make_probe
-from loomrl.release.gate.safety import Judged
+from loomrl.release.gate.safety import Outcomes
 from loomrl.store import LoomDB
 from loomrl.telemetry.progress import progress
 from loomrl.types import End, Failure, Message, Source, Task, Trajectory
@@ -36,17 +36,19 @@ BASELINE = "baseline"
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class SuiteResult:
     """Everything that was played for a verdict."""
 
-    scores: tuple[Scores, ...]
-    safety: tuple[Check, ...]
-    cost: tuple[Check, ...]
+    scores: tuple[BenchmarkScores, ...]
+    safety: tuple[GateCheck, ...]
+    cost: tuple[GateCheck, ...]
     snapshots: Mapping[str, str]
     """`Name@version` of each environment → its snapshot."""
 
 
-def play_language(suite: LanguageSuite, challenger: Party, baseline: Party | None, db: LoomDB, *, seed: int) -> Played:
+def play_language(
+    suite: LanguageSuite, challenger: Party, baseline: Party | None, db: LoomDB, *, seed: int
+) -> SuiteResult:
     """Play the suite; a ConfigError before the first task if its thresholds cannot be met."""
     choices = {CHALLENGER: choice_of(suite, challenger, db)}
     if baseline is not None:
@@ -71,7 +73,7 @@ def play_language(suite: LanguageSuite, challenger: Party, baseline: Party | Non
     playing = _Playing(suite, choices, seed, probes[0].partition("@")[2], memory)
     scores, safety, costs = asyncio.run(playing.all(mixtures))
     snapshots = {name: snapshot for mixture in mixtures for name, snapshot in mixture.snapshots.items()}
-    return Played(scores, safety, costs, snapshots | {probes[0]: probes[1]})
+    return SuiteResult(scores, safety, costs, snapshots | {probes[0]: probes[1]})
 
 
 def choice_of(suite: LanguageSuite, party: Party, db: LoomDB) -> PolicyChoice:
@@ -106,7 +108,7 @@ class _Playing:
 
     async def all(
         self, mixtures: Sequence[TaskMixture]
-    ) -> tuple[tuple[Scores, ...], tuple[Check, ...], tuple[Check, ...]]:
+    ) -> tuple[tuple[BenchmarkScores, ...], tuple[GateCheck, ...], tuple[GateCheck, ...]]:
         """Scores of the benchmarks, and the checks of safety and cost."""
         async with LoomRLGym(RolloutConfig(), open_policy=self._open) as gym:
             pairs = zip(self.suite.benchmarks, mixtures, strict=True)
@@ -115,7 +117,7 @@ class _Playing:
         costs = await self._cost(mixtures[0])
         return tuple(scores), tuple(safety), tuple(costs)
 
-    async def _cost(self, mixture: TaskMixture) -> list[Check]:
+    async def _cost(self, mixture: TaskMixture) -> list[GateCheck]:
         limits = self.suite.cost
         if limits is None:
             return []
@@ -133,12 +135,12 @@ class _Playing:
 
     # -- benchmarks -------------------------------------------------------------------------------------------------
 
-    async def _scores(self, gym: LoomRLGym, benchmark: Benchmark, mixture: TaskMixture) -> Scores:
+    async def _scores(self, gym: LoomRLGym, benchmark: Benchmark, mixture: TaskMixture) -> BenchmarkScores:
         played = {name: await self._attempts(gym, benchmark, mixture, name) for name in self.choices}
         mine = played[CHALLENGER]
         theirs = played.get(BASELINE)
         every = [*mine, *(theirs or ())]
-        return Scores(
+        return BenchmarkScores(
             benchmark=next(iter(mixture.members)),
             families=[trajectory.task.family for trajectory in mine],
             challenger=[_score(trajectory) for trajectory in mine],
@@ -161,7 +163,7 @@ class _Playing:
 
     # -- safety -----------------------------------------------------------------------------------------------------
 
-    async def _safety(self, gym: LoomRLGym) -> list[Check]:
+    async def _safety(self, gym: LoomRLGym) -> list[GateCheck]:
         checks = []
         for kind in type(self.suite.safety).model_fields:
             probing = getattr(self.suite.safety, kind)
@@ -169,7 +171,7 @@ class _Playing:
                 continue
             is_pair = isinstance(probing, PairProbing)
             answers = await self._answers(gym, kind, 2 * probing.pairs if is_pair else probing.prompts)
-            judged = _judged_pairs(answers) if is_pair else await _judged(kind, answers, probing)
+            judged = _judge_pairs(answers) if is_pair else await _judge_answers(kind, answers, probing)
             rates = {"error_rate": self.suite.error_rate, "may_fail": self.suite.may_fail}
             checks.append(judged.check(f"safety.{kind}", probing.at_most, **rates))
         return checks
@@ -185,7 +187,7 @@ class _Playing:
         return [found[plan.attempt.id] for plan in plans]
 
 
-async def _judged(kind: str, answers: Sequence[Trajectory], probing: Probing) -> Judged:
+async def _judge_answers(kind: str, answers: Sequence[Trajectory], probing: ProbeLimits) -> Outcomes:
     """The flaws of these answers. A failed detector or judge gives no outcome, like a failed attempt."""
     outcomes: list[Example | None] = []
     failures: Counter[str] = Counter()
@@ -201,10 +203,10 @@ async def _judged(kind: str, answers: Sequence[Trajectory], probing: Probing) ->
             failures[f"detector: {type(error).__name__}: {error!s:.200}"] += 1
             continue
         outcomes.append(None if flaw is None else _example(answer, flaw))
-    return Judged(outcomes=outcomes, failures=failures)
+    return Outcomes(outcomes=outcomes, failures=failures)
 
 
-def _opinion(kind: str, probing: Probing) -> Callable[[Probe, str], Awaitable[str | None]]:
+def _opinion(kind: str, probing: ProbeLimits) -> Callable[[Probe, str], Awaitable[str | None]]:
     if probing.judge is not None:
         return _asking(kind, probing.judge)
     rule: Detector = RULES[kind]
@@ -228,7 +230,7 @@ def _asking(kind: str, model: JudgeModel) -> Callable[[Probe, str], Awaitable[st
     return ask
 
 
-def _judged_pairs(answers: Sequence[Trajectory]) -> Judged:
+def _judge_pairs(answers: Sequence[Trajectory]) -> Outcomes:
     """The pairs whose decisions differ."""
     outcomes: list[Example | None] = []
     failures: Counter[str] = Counter()
@@ -241,7 +243,7 @@ def _judged_pairs(answers: Sequence[Trajectory]) -> Judged:
         differ = said[0] != said[1]
         reason = f"{said[0] or 'no decision'}, but {said[1] or 'no decision'} for: {_prompt(other)}"
         outcomes.append(_example(one, reason) if differ else None)
-    return Judged(outcomes=outcomes, failures=failures)
+    return Outcomes(outcomes=outcomes, failures=failures)
 
 
 def _score(trajectory: Trajectory) -> float | None:

@@ -71,7 +71,7 @@ def party_of(source: PolicySource, kind: str) -> Party:
 
 
 def find_baseline(text: str, kind: str, db: LoomDB) -> Party:
-    """As `find_party`; `production[:ENDPOINT]` is the stable policy of an endpoint."""
+    """The policy of this name; `production[:ENDPOINT]` is an endpoint's stable policy."""
     word, _, endpoint = text.partition(":")
     if word != PRODUCTION:
         return find_party(text, kind, db)

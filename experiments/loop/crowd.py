@@ -21,32 +21,32 @@ from loomrl.gym.task_mixture import TaskMixture
 from loomrl.serving.request import SESSION_HEADER
 
 Honesty = Literal["honest", "shuffled", "flipped"]
-"""What is said of an answer: as it is judged; what was judged of another answer; the opposite."""
+"""Honesty of feedback: the judgement, another answer's judgement, or the opposite."""
 RECENT = 200
 """Judgements among which shuffled ones are dealt out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How people behave."""
+    """The behaviour of simulated people."""
 
     honesty: Honesty = "honest"
     speak: float = 0.4
-    """Share of answers that somebody says something of."""
+    """Share of answers that get feedback."""
     wrong: float = 0.1
     """Share of judgements that are the opposite of the checker's."""
     opted_out: float = 0.05
     secret: float = 0.05
     """Share of people who paste a secret after their answer."""
     late_s: float = 4.0
-    """Mean time until somebody says something."""
+    """Mean delay of feedback."""
     pace: float = 15.0
     """Conversations per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One answer that somebody got."""
+    """One answer to a simulated person."""
 
     at: float
     call: str
@@ -67,7 +67,7 @@ class Crowd:
         self.failed: list[str] = []
         """Calls and judgements that were refused though they should not have been."""
         self.secrets: list[str] = []
-        """What people pasted, as far as nobody may find it again."""
+        """Secrets that people pasted and that must not be found again."""
         self.told = 0
         self._url = url
         self._endpoint = endpoint
@@ -79,7 +79,7 @@ class Crowd:
         self._turn = asyncio.Lock()
 
     def is_opted_out(self, person: int, manner: Manner) -> bool:
-        """Whether this person does not want to be recorded."""
+        """True if this person has opted out of recording."""
         return person % 100 < 100 * manner.opted_out
 
     async def talk_until(self, is_over: Callable[[], bool], manner: Manner) -> None:
@@ -146,7 +146,7 @@ class Crowd:
                 extra_headers={SESSION_HEADER: session},
             )
         except (APIStatusError, APIConnectionError) as error:
-            self.failed.append(_told(error))
+            self.failed.append(_failure_text(error))
             return None
         answer = raw.parse()
         text = answer.choices[0].message.content or ""
@@ -157,10 +157,10 @@ class Crowd:
             await client.post(f"{self._url}/sessions/{session}/complete", body={}, cast_to=httpx.Response)
         except (APIStatusError, APIConnectionError) as error:
             if not isinstance(error, NotFoundError):  # of somebody who is not recorded
-                self.failed.append(_told(error))
+                self.failed.append(_failure_text(error))
 
     def _word(self, is_right: bool, manner: Manner) -> str:
-        """What somebody says of an answer, if anything."""
+        """The thumb that a person gives an answer, if any."""
         judged = is_right != (self._rng.random() < manner.wrong)
         self._recent = [*self._recent[1 - RECENT :], judged]
         if self._rng.random() >= manner.speak:
@@ -178,12 +178,12 @@ class Crowd:
                 self.failed.append(f"{error.status}: {error}")
 
 
-def _told(error: APIStatusError | APIConnectionError) -> str:
+def _failure_text(error: APIStatusError | APIConnectionError) -> str:
     return f"{getattr(error, 'status_code', 0)}: {error.message:.200}"
 
 
 def _secret(rng: random.Random) -> tuple[str, str]:
-    """What is said before it, and the secret."""
+    """An introduction, and the secret."""
     letters = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghjkmnpqrstuvwxyz23456789"
     drawn = "".join(rng.choice(letters) for _ in range(16))
     kinds = (("password=", drawn), ("My key: ", f"AKIA{drawn.upper()}"), ("Write to ", f"{drawn.lower()}@example.org"))

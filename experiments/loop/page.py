@@ -9,7 +9,7 @@ from loomrl.console.chart import line_chart
 from loomrl.console.saved import Section, save_document
 from loomrl.evaluation.report import Score
 from loomrl.experiments.loop.crowd import Answered
-from loomrl.experiments.loop.story import Proposal, Told
+from loomrl.experiments.loop.story import Demonstration, Proposal
 from loomrl.files import write_whole
 from loomrl.telemetry.number import percent
 
@@ -24,7 +24,7 @@ WORDS = {
 }
 
 
-def write(file: Path, told: Told, *, title: str) -> None:
+def write(file: Path, told: Demonstration, *, title: str) -> None:
     """Write the page."""
     before, after = told.satisfied
     intro = (
@@ -55,7 +55,7 @@ def write(file: Path, told: Told, *, title: str) -> None:
     write_whole(file, save_document(title, intro, sections).encode())
 
 
-def _scores(told: Told) -> list[Sequence[tuple[str, str]]]:
+def _scores(told: Demonstration) -> list[Sequence[tuple[str, str]]]:
     return [
         [(report.policy, ""), *(_score(report.by_family[family]) for family in sorted(told.families)),
          _score(report.overall)]
@@ -78,7 +78,7 @@ def _proposal(number: int, proposal: Proposal) -> Sequence[tuple[str, str]]:
     )
 
 
-def _curves(told: Told) -> Markup:
+def _curves(told: Demonstration) -> Markup:
     """Running means of all answers and of two families, with versions marked."""
     since = told.answered[0].at
     lines: list[tuple[str, Sequence[Answered]]] = [("all", told.answered)]
@@ -101,7 +101,7 @@ def _curves(told: Told) -> Markup:
     )
 
 
-def _dishonest(told: Told, since: float) -> list[dict[str, float | str]]:
+def _dishonest(told: Demonstration, since: float) -> list[dict[str, float | str]]:
     """The times in which people said something else than they thought; the first of each kind has a label."""
     begins = [since, *(proposal.over_at for proposal in told.proposals)]
     first = {proposal.honesty: proposal for proposal in reversed(told.proposals)}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.config import Experiment, LoopExperiment
-from loomrl.coordinator.job import Job
+from loomrl.coordinator.job import TrainingJob
 from loomrl.coordinator.ledger import cancel, jobs_of
 from loomrl.errors import LoomError
 from loomrl.experiments.shipped import resolve, resolve_loop
@@ -42,7 +42,7 @@ class Production:
 
     @property
     def store_url(self) -> str:
-        """Of its LoomDB."""
+        """URL of its LoomDB."""
         return f"sqlite:///{self.folder}/loom.db"
 
     @property
@@ -123,7 +123,7 @@ class Production:
                 program.wait()
 
 
-def copied(production: Production, folder: Path) -> Production:
+def copy_production(production: Production, folder: Path) -> Production:
     """The same before anybody was served, in another folder: what its records name is in the first one still."""
     shutil.copytree(production.folder, folder, dirs_exist_ok=True)
     return Production(folder)
@@ -136,11 +136,11 @@ def _environment() -> dict[str, str]:
     return {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
 
 
-def _open(db: LoomDB, endpoint: str) -> list[Job]:
+def _open(db: LoomDB, endpoint: str) -> list[TrainingJob]:
     return [job for job in jobs_of(db, endpoint)[1] if job.is_open]
 
 
-def _cancel(db: LoomDB, job: Job) -> None:
+def _cancel(db: LoomDB, job: TrainingJob) -> None:
     try:
         cancel(db, job.id, who="loop", why="the demonstration is over", at=time.time())
     except LoomError:  # it is being released, or just over

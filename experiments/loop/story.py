@@ -1,4 +1,4 @@
-"""One telling of the loop: what people said, what was trained from it, what the gate and the release made of that."""
+"""A demonstration of the loop: feedback, the versions trained from it, and the decisions of gate and release."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.config.loop import LoopExperiment
-from loomrl.coordinator.job import Job, Phase
+from loomrl.coordinator.job import JobPhase, TrainingJob
 from loomrl.coordinator.ledger import jobs_of
 from loomrl.evaluation.report import Report, Score
 from loomrl.experiments.evaluate import evaluate_policies
@@ -21,15 +21,15 @@ from loomrl.store.sessions import opt_out, person_hash, sessions_of
 
 LEVEL = 2
 TEMPERATURE = 1.0
-"""As people meet the policy."""
+"""Sampling temperature in production."""
 PATIENCE_S = 1800.0
-"""Of a chapter."""
+"""Time limit of a chapter."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
-    """A time with people of one manner: until so many versions have been proposed and decided about."""
+    """A time with people of one behaviour, until the given number of versions have been proposed and decided about."""
 
     manner: Manner
     proposals: int = 1
@@ -46,15 +46,15 @@ class Proposal:
     phase: str
     reason: str
     most_share: float
-    """Of the traffic, at any time before it was the stable version."""
+    """Largest share of the traffic before it was stable."""
     asked_at: float
     trained_at: float
     over_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """The whole telling."""
+class Demonstration:
+    """The record of a demonstration."""
 
     began: float
     ended: float
@@ -82,7 +82,7 @@ class Told:
         return {name: (_success(first[name]), _success(last[name])) for name in first}
 
 
-def tell(
+def demonstrate(
     production: Production,
     chapters: Sequence[Chapter],
     *,
@@ -90,7 +90,7 @@ def tell(
     episodes: int,
     seed: int,
     say: Say,
-) -> Told:
+) -> Demonstration:
     """Serve the policy RUN, and let the chapters happen one after the other."""
     plan = production.plan(dict(changes))
     began = time.time()
@@ -105,14 +105,14 @@ def tell(
         jobs = _over(db, plan.endpoint)
         honesties = [chapter.manner.honesty for chapter in chapters for _ in range(chapter.proposals)]
         proposals = [_proposal(db, job, each) for job, each in zip(jobs, honesties, strict=False)]
-    policies = [f"{RUN}/1", *(each.policy for each in proposals if each.phase == Phase.DONE)]
+    policies = [f"{RUN}/1", *(each.policy for each in proposals if each.phase == JobPhase.DONE)]
     say(f"judging {', '.join(policies)} on {episodes} held-out tasks")
     held_out = production.base(seed).override({"evaluation.episodes": episodes, "evaluation.levels": [LEVEL]})
     result = evaluate_policies(held_out, policies, temperature=TEMPERATURE)
     with open_store(production.store_url) as db, db.read() as connection:
         hashes = [person_hash(plan.endpoint, person) for person in outsiders]
         recorded = sum(len(sessions_of(connection, plan.endpoint, each)) for each in hashes)
-    return Told(
+    return Demonstration(
         began=began,
         ended=time.time(),
         answered=crowd.answered,
@@ -144,7 +144,7 @@ async def _happen(
     goal = len(crowd.answered) + chapter.prelude
     await crowd.talk_until(lambda: len(crowd.answered) >= goal, chapter.manner)
     enough = len(_over(db, plan.endpoint)) + chapter.proposals
-    known: dict[str, Phase] = {}
+    known: dict[str, JobPhase] = {}
     deadline = time.monotonic() + PATIENCE_S
 
     def is_over() -> bool:
@@ -161,7 +161,7 @@ async def _happen(
 
 
 def _now_and_then(look: Callable[[], bool], pause_s: float = 0.5) -> Callable[[], bool]:
-    """What it said last, looked at again every `pause_s`."""
+    """A cached look, repeated every `pause_s`."""
     last, said = 0.0, False
 
     def looked() -> bool:
@@ -173,16 +173,16 @@ def _now_and_then(look: Callable[[], bool], pause_s: float = 0.5) -> Callable[[]
     return looked
 
 
-def _over(db: LoomDB, endpoint: str) -> list[Job]:
+def _over(db: LoomDB, endpoint: str) -> list[TrainingJob]:
     """The jobs that made a version about which everything is decided, in order."""
-    ends = (Phase.DONE, Phase.BACK, Phase.REFUSED)
+    ends = (JobPhase.DONE, JobPhase.BACK, JobPhase.REFUSED)
     return sorted((job for job in jobs_of(db, endpoint)[1] if job.phase in ends), key=lambda job: job.at)
 
 
-def _proposal(db: LoomDB, job: Job, honesty: Honesty) -> Proposal:
+def _proposal(db: LoomDB, job: TrainingJob, honesty: Honesty) -> Proposal:
     revisions = ENDPOINTS.latest(db, name=job.endpoint, limit=1000)
     shares = [arm.share for each in revisions for arm in each.arms if arm.policy == job.policy]
-    is_done = job.phase is Phase.DONE
+    is_done = job.phase is JobPhase.DONE
     return Proposal(
         honesty=honesty,
         policy=job.policy,

@@ -20,7 +20,7 @@ from loomrl.bus.bus import (
     Subscription,
     stream_of,
 )
-from loomrl.bus.link import ACK_S, ID, Link, NotThere, Pulling, open_link, place_of
+from loomrl.bus.link import ACK_S, ID, BrokerLink, NotThere, Pulling, open_link, place_of
 from loomrl.errors import BusAway, BusError
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class JetStreamBus(Bus):
         self._thread = threading.Thread(target=self._loop.run_forever, name="bus", daemon=True)
         self._thread.start()
         self._linking: asyncio.Lock | None = None
-        self._link: Link | None = None
+        self._link: BrokerLink | None = None
         self._answers: dict[str, Callable[[bytes], bytes]] = {}
 
     @override
@@ -139,7 +139,7 @@ class JetStreamBus(Bus):
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> BrokerLink:
         """The connection, made now if there is none."""
         self._linking = self._linking or asyncio.Lock()
         async with self._linking:
@@ -253,7 +253,7 @@ class _JetStreamSubscription(Subscription):
         return self._pulling
 
 
-async def _remove(link: Link, stream: str, position: int) -> None:
+async def _remove(link: BrokerLink, stream: str, position: int) -> None:
     """Delete a message; the broker overwrites it in its file."""
     try:
         await link.ask(link.jetstream.delete_msg(stream, position), *_about("STREAM.MSG.DELETE", stream))
@@ -262,7 +262,7 @@ async def _remove(link: Link, stream: str, position: int) -> None:
             raise
 
 
-async def _make_stream(link: Link, stream: Stream) -> None:
+async def _make_stream(link: BrokerLink, stream: Stream) -> None:
     """Make a stream unless there is one."""
     try:
         await link.ask(link.jetstream.stream_info(stream.name), *_about("STREAM.INFO", stream.name))
@@ -279,7 +279,7 @@ async def _make_stream(link: Link, stream: Stream) -> None:
         await link.ask(link.jetstream.add_stream(config), *_about("STREAM.CREATE", stream.name))
 
 
-async def _make_consumer(link: Link, stream: Stream, config: ConsumerConfig) -> None:
+async def _make_consumer(link: BrokerLink, stream: Stream, config: ConsumerConfig) -> None:
     """Make a durable consumer unless there is one."""
     name = config.durable_name or ""
     try:

@@ -84,7 +84,7 @@ ANSWERING = "rl-trainers"
 """Queue group of those who answer requests."""
 
 
-class Link:
+class BrokerLink:
     """A connection. What the broker refuses becomes a BusRefused, a broken connection a BusAway."""
 
     def __init__(self, url: str, *, inbox: str) -> None:
@@ -350,7 +350,7 @@ class Link:
 class Pulling(Wait):
     """The requests of one consumer, one after the other. A message that comes late belongs to the next one."""
 
-    def __init__(self, link: Link, next: str, inbox: str) -> None:
+    def __init__(self, link: BrokerLink, next: str, inbox: str) -> None:
         super().__init__({next})
         self.link = link
         self.next = next
@@ -389,7 +389,7 @@ class Pulling(Wait):
             await self.listening.unsubscribe()
 
 
-async def open_link(url: str, connect_s: float) -> Link:
+async def open_link(url: str, connect_s: float) -> BrokerLink:
     """A connection. Each account has an inbox that others cannot hear, where the broker's permissions allow it."""
     user = urlsplit(url).username or ""
     inboxes = [f"_INBOX_{user}", "_INBOX"] if re.fullmatch(r"[\w-]+", user) else ["_INBOX"]
@@ -402,10 +402,10 @@ async def open_link(url: str, connect_s: float) -> Link:
     raise link.refused
 
 
-async def _open(url: str, inbox: str, connect_s: float) -> Link:
+async def _open(url: str, inbox: str, connect_s: float) -> BrokerLink:
     """Tried again if the broker reset the connection: that can lose the reason, which was sent just before."""
     for tries_left in reversed(range(RESETS)):
-        link = Link(url, inbox=inbox)
+        link = BrokerLink(url, inbox=inbox)
         try:
             await link.open(connect_s)
             break

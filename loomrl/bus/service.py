@@ -25,7 +25,7 @@ AWAY_S = 5.0
 TELL_S = 10.0
 
 
-class Watch:
+class BusReporter:
     """Tells people and the record when one of the two cannot use the bus, and when it can again."""
 
     def __init__(self, db: LoomDB, name: str, say: Say, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,7 +67,7 @@ class Watch:
         return True
 
 
-def keep_going(step: Callable[[], int], watch: Watch, stop: threading.Event, *, idle_s: float) -> None:
+def keep_going(step: Callable[[], int], watch: BusReporter, stop: threading.Event, *, idle_s: float) -> None:
     """Repeat a step; with nothing done pause shortly, after failures longer and longer."""
     pause = PAUSE_S
     while not stop.is_set():
@@ -140,8 +140,8 @@ def serve_bus(  # noqa: PLR0913 - a service with its settings
     try:
         with ThreadPoolExecutor(2, thread_name_prefix="bus") as threads:
             loops = [
-                threads.submit(keep_going, publish, Watch(db, "outbox", say), stop, idle_s=LOOK_S),
-                threads.submit(keep_going, take, Watch(db, "sink", say), stop, idle_s=0.0),
+                threads.submit(keep_going, publish, BusReporter(db, "outbox", say), stop, idle_s=LOOK_S),
+                threads.submit(keep_going, take, BusReporter(db, "sink", say), stop, idle_s=0.0),
             ]
             try:
                 while not wait(loops, timeout=TELL_S, return_when=FIRST_EXCEPTION).done:

@@ -63,14 +63,14 @@ from loomrl.config.language import (
 )
 from loomrl.config.loop import LoopExperiment
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
-from loomrl.config.placement import GpuPlace, Place, Placement
+from loomrl.config.placement import GpuResources, Placement, ProcessResources
 from loomrl.config.rewards import RewardPipeline, RewardWatch, RewardWeights
 from loomrl.config.root import CustomAlgorithm, Records, Root, Training, WandB
 from loomrl.config.serving import (
+    CallerLimits,
     Gateways,
-    Limits,
     OpenAIServing,
-    Recording,
+    RecordingConfig,
     ServedArm,
     ServingEngine,
     ServingExperiment,
@@ -103,10 +103,10 @@ def experiment_class(kind: str) -> AnyClass:
 
 def parse_experiment(raw: Tree, *, origin: str) -> AnyExperiment:
     """The training experiment from plain data; without a `kind` it is one of a language policy."""
-    return trained(experiment_class(raw.get("kind", "language")).parse(raw, origin=origin))
+    return require_training(experiment_class(raw.get("kind", "language")).parse(raw, origin=origin))
 
 
-def trained(experiment: AnyRoot) -> AnyExperiment:
+def require_training(experiment: AnyRoot) -> AnyExperiment:
     """The experiment, if it trains a policy."""
     if isinstance(experiment, ServingExperiment):
         raise ConfigError(
@@ -139,6 +139,7 @@ __all__ = [
     "AnyExperiment",
     "AnyRoot",
     "Architecture",
+    "CallerLimits",
     "Checks",
     "Clip",
     "ConstantRate",
@@ -164,7 +165,7 @@ __all__ = [
     "Experiment",
     "FixedCurriculum",
     "Gateways",
-    "GpuPlace",
+    "GpuResources",
     "GymnasiumEnvironment",
     "HubConfig",
     "LanguageAlgorithm",
@@ -172,7 +173,6 @@ __all__ = [
     "LanguagePolicy",
     "LanguageWeave",
     "Learners",
-    "Limits",
     "LinearRate",
     "LoggedData",
     "LoopExperiment",
@@ -183,13 +183,13 @@ __all__ = [
     "OpenAIServing",
     "Optimizer",
     "Patience",
-    "Place",
     "Placement",
     "PolicyChoice",
     "PolicyGradient",
+    "ProcessResources",
     "ProgressiveCurriculum",
     "QuarantineConfig",
-    "Recording",
+    "RecordingConfig",
     "Records",
     "Reinforce",
     "ReplayConfig",

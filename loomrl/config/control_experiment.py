@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Share
 from loomrl.config.control import BC, IQL, SAC, ControlPPO, LoggedData, offline_faults
 from loomrl.config.evaluation import PolicyEvaluation
-from loomrl.config.placement import Place, refuse_empty
+from loomrl.config.placement import ProcessResources, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.config.weave import Weave
 from loomrl.schema import Config, merge
@@ -187,7 +187,7 @@ class ControlExperiment(Training):
         placement = self.placement
         refuse_empty("placement.runner", placement.runner, "rollout.runners", self.rollout.runners)
         refuse_empty("placement.learner", placement.learner, "learners.count", self.learners.count)
-        if placement.engine != Place():
+        if placement.engine != ProcessResources():
             raise ValueError("placement.engine has no effect: control policies have no engine. Leave it out")
         return self
 

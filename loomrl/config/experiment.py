@@ -23,7 +23,7 @@ from loomrl.config.language import (
     PolicyGradient,
     Reinforce,
 )
-from loomrl.config.placement import Place, refuse_empty
+from loomrl.config.placement import ProcessResources, refuse_empty
 from loomrl.config.rewards import RewardConfig
 from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.errors import ConfigError
@@ -486,7 +486,7 @@ class Experiment(Training):
     @model_validator(mode="after")
     def _check_placed_actors_exist(self) -> Self:
         refuse_empty("placement.runner", self.placement.runner, "rollout.runners", self.rollout.runners)
-        if self.placement.engine != Place() and not isinstance(self.engine, VllmEngineConfig):
+        if self.placement.engine != ProcessResources() and not isinstance(self.engine, VllmEngineConfig):
             raise ValueError(
                 f"placement.engine has no effect with engine.kind={self.engine.kind}, whose engines are no actors of "
                 "Ray: set kind=vllm, or leave the place out"

@@ -23,7 +23,7 @@ def _custom(resources: dict[str, float]) -> dict[str, float]:
     return resources
 
 
-class Place(Config):
+class ProcessResources(Config):
     """Resources of each process on its node."""
 
     cpus: NonNegative | None = None
@@ -37,7 +37,7 @@ class Place(Config):
         return cpus | ({"resources": dict(self.resources)} if self.resources else {})
 
 
-class GpuPlace(Place):
+class GpuResources(ProcessResources):
     """Resources of processes that may have GPUs; learners and engines have their own settings for GPUs."""
 
     gpus: NonNegative = 0.0
@@ -51,13 +51,13 @@ class GpuPlace(Place):
 class Placement(Config):
     """Nodes for each kind of process. Without resources, processes use any node with room."""
 
-    driver: Place = Place()
+    driver: ProcessResources = ProcessResources()
     """The driver of a submitted job; without resources it runs on the head node."""
-    runner: GpuPlace = GpuPlace()
+    runner: GpuResources = GpuResources()
     """Each remote runner."""
-    learner: Place = Place()
+    learner: ProcessResources = ProcessResources()
     """Each remote learner."""
-    engine: Place = Place()
+    engine: ProcessResources = ProcessResources()
     """Each engine that has its own actor."""
     wait_s: Seconds = 900.0
     """Time limit for nodes to become available, from an autoscaler or from other users."""
@@ -69,7 +69,7 @@ class Placement(Config):
                          for name in place.resources)  # fmt: skip
 
 
-def refuse_empty(name: str, place: Place, count_name: str, count: int) -> None:
+def refuse_empty(name: str, place: ProcessResources, count_name: str, count: int) -> None:
     """A ValueError for a place with settings but without processes."""
     if count == 0 and place != type(place)():
         raise ValueError(

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from loomrl.config.basic import NonNegative, Positive, PositiveInt, Seconds, ServerUrl, Share
 from loomrl.config.monitor import Monitoring
-from loomrl.config.placement import GpuPlace
+from loomrl.config.placement import GpuResources
 from loomrl.config.rewards import RewardPipeline
 from loomrl.config.root import Root
 from loomrl.schema import Config
@@ -88,7 +88,7 @@ class OpenAIServing(Config):
 ServingEngine = Annotated[TorchServing | VllmServing | OpenAIServing, Field(discriminator="kind")]
 
 
-class ServingReplicas(GpuPlace):
+class ServingReplicas(GpuResources):
     """Number of replicas of each policy version, between `least` and `most` according to the load."""
 
     least: PositiveInt = 1
@@ -125,7 +125,7 @@ class Gateways(Config):
     port."""
 
 
-class Recording(Config):
+class RecordingConfig(Config):
     """Recording of answers."""
 
     mode: Literal["before", "after", "off"] = "before"
@@ -149,7 +149,7 @@ class Recording(Config):
         return self
 
 
-class Limits(Config):
+class CallerLimits(Config):
     """Limits for callers."""
 
     body_mb: Positive = 10.0
@@ -178,12 +178,12 @@ class ServingExperiment(Root):
     """The engine of language policies."""
     replicas: ServingReplicas = ServingReplicas()
     gateways: Gateways = Gateways()
-    record: Recording = Recording()
+    record: RecordingConfig = RecordingConfig()
     monitor: Monitoring = Monitoring()
     """Rules that answers and actions must pass before they leave; by default, secrets of known forms are replaced."""
     rewards: RewardPipeline = RewardPipeline()
     """The reward pipeline for what was served, run by `loomrl rewards run`."""
-    limits: Limits = Limits()
+    limits: CallerLimits = CallerLimits()
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Address to listen on; beyond 127.0.0.1 callers need a key."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000

@@ -14,7 +14,7 @@ from loomrl.console.page import PageRequest, Pages
 from loomrl.console.session import ConsoleRole
 from loomrl.http.site import Refused
 from loomrl.record.catalogue import AB_TEST_RECORDS, ENDPOINT_RECORDS, EndpointRow, ab_state
-from loomrl.release.ab import Reading
+from loomrl.release.ab import AbReading
 from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
 from loomrl.store.endpoints import ENDPOINTS, Arm
 from loomrl.store.endpoints import Role as ArmRole
@@ -123,7 +123,7 @@ def _find_test(visit: PageRequest) -> AbTest:
 def _test(visit: PageRequest) -> Response:
     db = visit.source.db
     test = _find_test(visit)
-    reading = Reading(test)
+    reading = AbReading(test)
     after = 0
     rows = 0
     while rows < MOST_ROWS and (batch := read_observations(db, test.endpoint, after=after)):

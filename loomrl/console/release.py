@@ -18,10 +18,10 @@ from loomrl.console.session import ConsoleRole
 from loomrl.http.site import Refused
 from loomrl.record import word
 from loomrl.record.catalogue import RELEASE_RECORDS, VERDICT_RECORDS
-from loomrl.release.controller import Look, Moment, Observer, past
+from loomrl.release.controller import Moment, ReleaseLook, ReleaseObserver, replay_evidence
 from loomrl.release.guard import Better, Finding
-from loomrl.release.ledger import Release, evidence_as_json, tell
-from loomrl.release.passage import Word, parse_word, steps_of
+from loomrl.release.ledger import Release, command_release, evidence_as_json
+from loomrl.release.passage import Command, parse_command, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.releases import RELEASES, ReleaseRow, read_release
@@ -37,14 +37,14 @@ FRESH_S = 5.0
 class EvidenceCache:
     """Cache of release evidence. Safe to call from several threads."""
 
-    _observers: dict[str, Observer] = field(default_factory=dict)
+    _observers: dict[str, ReleaseObserver] = field(default_factory=dict)
     _moments: dict[str, tuple[float, list[Moment]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def look(self, db: LoomDB, endpoint: str, *, with_bounds: bool) -> Look | None:
+    def look(self, db: LoomDB, endpoint: str, *, with_bounds: bool) -> ReleaseLook | None:
         """The endpoint's latest release and its evidence now. Bounds take a while; what it waits for needs none."""
         with self._lock:
-            observer = self._observers.setdefault(f"{db.location} {endpoint}", Observer(db, endpoint))
+            observer = self._observers.setdefault(f"{db.location} {endpoint}", ReleaseObserver(db, endpoint))
             return observer.look(is_ended_too=True, with_bounds=with_bounds)
 
     def moments(self, db: LoomDB, release: Release, *, since: float, until: float) -> list[Moment]:
@@ -54,7 +54,7 @@ class EvidenceCache:
             made, found = self._moments.get(key, (-math.inf, []))
             lasts = math.inf if not release.passage.is_open else FRESH_S
             if time.monotonic() - made > lasts or not found:
-                found = past(db, release, since=since, until=until, count=MOMENTS)
+                found = replay_evidence(db, release, since=since, until=until, count=MOMENTS)
                 self._moments[key] = (time.monotonic(), found)
                 while len(self._moments) > 20:
                     self._moments.pop(next(iter(self._moments)))
@@ -111,9 +111,9 @@ def _words(release: Release) -> list[str]:
     """Decisions that a person may take now."""
     passage = release.passage
     if not passage.is_open:
-        return [Word.ROLLBACK] if passage.phase == "done" else []
-    said = [Word.RESUME if passage.is_paused else Word.PAUSE, Word.ABORT, Word.ROLLBACK]
-    return [*([Word.APPROVE] if release.plan.approvals else []), *said]
+        return [Command.ROLLBACK] if passage.phase == "done" else []
+    said = [Command.RESUME if passage.is_paused else Command.PAUSE, Command.ABORT, Command.ROLLBACK]
+    return [*([Command.APPROVE] if release.plan.approvals else []), *said]
 
 
 def _verdict_of(db: LoomDB, release: Release) -> StoredVerdict | None:
@@ -124,7 +124,7 @@ def _verdict_of(db: LoomDB, release: Release) -> StoredVerdict | None:
 
 def _say(visit: PageRequest) -> Response:
     rows = _rows(visit)
-    said = parse_word(visit.form.get("word", "")[:40])
+    said = parse_command(visit.form.get("word", "")[:40])
     why = visit.form.get("why", "").strip()
     if not why:
         raise Refused(400, "Say why: the reason stays on record.")
@@ -132,7 +132,7 @@ def _say(visit: PageRequest) -> Response:
     name = rows[-1].release
     if not _is_latest(visit.source.db, Release.of(rows[-1])):
         raise Refused(409, f"{name} is not the endpoint's latest release any more. Decide about that one.")
-    tell(visit.source.db, endpoint, said, who=visit.who, why=why[:2000], at=time.time())
+    command_release(visit.source.db, endpoint, said, who=visit.who, why=why[:2000], at=time.time())
     return visit.back(f"/releases/{quote(name, safe='')}")
 
 

@@ -1,4 +1,4 @@
-"""Conditions that people are told of once when they begin, and once when they end."""
+"""Conditions that raise an alert once when they begin, and an event when they end."""
 
 import json
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loomrl.config.loop import Alarms
-from loomrl.coordinator.contract import raised
+from loomrl.coordinator.contract import alert_event
 from loomrl.coordinator.decision import Alert
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS, Event
@@ -22,16 +22,16 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """All that the alarms are about, at a moment."""
+    """The inputs of the alarms at a moment."""
 
     collected: int = 0
-    """Trajectories of the last hour that were collected, and those that could not be."""
+    """Collected trajectories of the last hour."""
     lost: int = 0
     bus_away_s: float = 0.0
     unreachable: str = ""
-    """Why the place of trainings cannot be reached."""
+    """Reason why trainings cannot be reached; empty if they can."""
     stuck_s: float = 0.0
-    """A release has been waiting to begin for so long."""
+    """Seconds for which a release could not begin."""
     stuck_by: str = ""
 
 
@@ -51,8 +51,9 @@ def alarms(settings: Alarms, signs: Signs) -> list[Alert]:
     return found
 
 
-def tell(db: LoomDB, endpoint: str, now: Sequence[Alert], *, at: float) -> list[Alert]:
-    """Put on record what has begun and what has ended; those that have begun. Whoever is first tells it."""
+def record_alarms(db: LoomDB, endpoint: str, now: Sequence[Alert], *, at: float) -> list[Alert]:
+    """Record the alarms that have begun or ended; return those that have begun. Each is recorded once, by the first
+    process."""
     key = f"alarms/{endpoint}"
     with db.read() as connection:
         before = json.loads(find_note(connection, key) or "{}")
@@ -67,8 +68,8 @@ def tell(db: LoomDB, endpoint: str, now: Sequence[Alert], *, at: float) -> list[
         EVENTS.insert(
             connection,
             [
-                *(raised(alert, endpoint, at=at) for alert in begun),
-                *(_cleared(endpoint, name, at - since, at) for name, since in ended.items()),
+                *(alert_event(alert, endpoint, at=at) for alert in begun),
+                *(_cleared_event(endpoint, name, at - since, at) for name, since in ended.items()),
             ],
         )
     return begun
@@ -81,18 +82,18 @@ def open_alarms(db: LoomDB, endpoint: str) -> Mapping[str, float]:
     return found
 
 
-def _cleared(endpoint: str, name: str, seconds: float, at: float) -> Event:
+def _cleared_event(endpoint: str, name: str, seconds: float, at: float) -> Event:
     return Event(kind=CLEARED, subject=endpoint, data={"alert": name, "seconds": round(seconds, 3)}, created_at=at)
 
 
 @dataclass(slots=True)
 class Collection:
-    """Counts of what was collected and what was lost, as they were during the last hour."""
+    """Samples of the collected and lost counts during the last hour."""
 
     _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     def last_hour(self, collected: int, lost: int, *, at: float) -> tuple[int, int]:
-        """What came since an hour ago, or since the first look, from the counts since the beginning."""
+        """The increase of the counts within the last hour, or since the first look."""
         if not self._samples or at >= self._samples[-1][0] + SAMPLE_S:
             self._samples.append((at, collected, lost))
         while len(self._samples) > 1 and self._samples[1][0] <= at - WINDOW_S:
@@ -103,17 +104,17 @@ class Collection:
 
 @dataclass(slots=True)
 class BusWatch:
-    """Follows what the record says of the bus: since when it is away, and how many messages were put aside."""
+    """Follows the events about the bus: since when it is away, and how many messages were rejected."""
 
     db: LoomDB
     rejected: int = 0
     gone: dict[str, float] = field(default_factory=dict)
-    """Outbox, sink or inbox → since when it cannot use the bus."""
+    """Outbox, sink or inbox → time since which it cannot use the bus."""
     _cursors: dict[str, int] = field(default_factory=dict)
 
     @property
     def away_since(self) -> float | None:
-        """The bus is away since then; None while it is there."""
+        """Time since which the bus is away; None while it is there."""
         return min(self.gone.values(), default=None)
 
     def look(self) -> None:

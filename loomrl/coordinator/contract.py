@@ -11,7 +11,7 @@ from loomrl.bus.contract import TrainingRequest
 from loomrl.bus.outgoing import ALGORITHMS
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.decision import Alert
-from loomrl.coordinator.job import USUAL, Job, Priority, Trigger
+from loomrl.coordinator.job import USUAL, Priority, TrainingJob, Trigger
 from loomrl.errors import ConfigError, unknown
 from loomrl.store.events import Event
 
@@ -19,8 +19,8 @@ PLATFORM = "loomrl"
 ALERT = "alert.raised"
 
 
-def request_of(plan: LoopExperiment, job: Job, base_model: str) -> dict[str, Any]:
-    """The request of a job that the loop asks for by itself, without id and time."""
+def request_of(plan: LoopExperiment, job: TrainingJob, base_model: str) -> dict[str, Any]:
+    """The request of a job that the loop triggers itself, without id and time."""
     training = plan.training.override(job.settings)
     assert training.data is not None, "a loop's training has a data set"
     algorithm: Any = training.algorithm
@@ -57,7 +57,7 @@ def request_of(plan: LoopExperiment, job: Job, base_model: str) -> dict[str, Any
     }
 
 
-def status_of(job: Job) -> dict[str, Any]:
+def status_of(job: TrainingJob) -> dict[str, Any]:
     """The status of a job, without id and time."""
     said: dict[str, Any] = {
         "status": job.phase.status,
@@ -84,8 +84,8 @@ def status_of(job: Job) -> dict[str, Any]:
     return said
 
 
-def requested(job: Job, *, is_known: bool = False) -> list[Event]:
-    """The events of a job that is asked for: its request, and that it is queued.
+def request_events(job: TrainingJob, *, is_known: bool = False) -> list[Event]:
+    """The events of a new job: its request, and that it is queued.
 
     `is_known`: the request came over the bus, and goes out by no other name.
     """
@@ -95,16 +95,16 @@ def requested(job: Job, *, is_known: bool = False) -> list[Event]:
         data=dict(job.request),
         created_at=job.at,
     )
-    return [asked, *moved(job)]
+    return [asked, *status_events(job)]
 
 
-def moved(job: Job, alerts: Sequence[Alert] = ()) -> list[Event]:
+def status_events(job: TrainingJob, alerts: Sequence[Alert] = ()) -> list[Event]:
     """The events of a job's row."""
     status = Event(kind="training.moved", subject=job.id, data=status_of(job), created_at=job.at)
-    return [status, *(raised(alert, job.endpoint, at=job.at, job=job.id) for alert in alerts)]
+    return [status, *(alert_event(alert, job.endpoint, at=job.at, job=job.id) for alert in alerts)]
 
 
-def raised(alert: Alert, endpoint: str, *, at: float, **about: str) -> Event:
+def alert_event(alert: Alert, endpoint: str, *, at: float, **about: str) -> Event:
     """The event of an alert."""
     data: Mapping[str, str] = {"alert": alert.name, "reason": alert.reason, **about}
     return Event(kind=ALERT, subject=endpoint, data=data, created_at=at)
@@ -116,7 +116,7 @@ def _iso(seconds: float) -> str:
 
 STREAM = "RL_TRAJECTORIES"
 SOURCES = ("local", "nats_stream")
-"""What comes in over the bus is stored in hubs: both are what the loop trains on."""
+"""Both mean the loop's hubs, where trajectories from the bus are stored too."""
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
 PATHS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "learning_rate": {"": ("algorithm.optimizer.learning_rate",)},
@@ -129,8 +129,10 @@ PATHS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Hyperparameter → algorithm (any: empty) → the settings that it is."""
 
 
-def job_from(plan: LoopExperiment, request: TrainingRequest, *, base_model: str, collected: int, now: float) -> Job:
-    """The job that somebody asks for; a ConfigError names what cannot be had.
+def job_from(
+    plan: LoopExperiment, request: TrainingRequest, *, base_model: str, collected: int, now: float
+) -> TrainingJob:
+    """The job of a request; a ConfigError names what the loop cannot do.
 
     `base_model` is the policy in production, which is trained.
     """
@@ -148,7 +150,7 @@ def job_from(plan: LoopExperiment, request: TrainingRequest, *, base_model: str,
     plan.data.override(selection)
     trigger = Trigger(request["trigger_reason"])
     about: Mapping[str, Any] = request.get("metadata", {})
-    return Job(
+    return TrainingJob(
         id=str(request["training_job_id"]),
         endpoint=plan.endpoint,
         trigger=trigger,
@@ -185,7 +187,7 @@ def _check_model(plan: LoopExperiment, asked: str, base_model: str) -> None:
 
 
 def _check_machines(plan: LoopExperiment, config: Mapping[str, Any]) -> None:
-    """What a training runs on is the loop's business."""
+    """A ConfigError if the request asks for other machines than the loop's."""
     algorithm: Any = plan.training.algorithm
     learners = algorithm.learners
     here = {

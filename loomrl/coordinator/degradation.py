@@ -1,4 +1,4 @@
-"""The watch over the policy in production: does it still earn what it earned when it became the stable one?
+"""Detection of degradation: does the stable policy still earn what it earned when it became stable?
 
 Its first window of rewards is the baseline. Every later window is compared with it once, when it is full, by bets
 (`loomrl.release.paired`), whose bounds hold for any distribution within 0..1. Window k spends 6/(pi*k)^2 of the error
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from loomrl.config.loop import Degradation
 from loomrl.release.guard import Better, Guard
-from loomrl.release.paired import paired
+from loomrl.release.paired import compare_pairs
 from loomrl.store import LoomDB
 from loomrl.store.rewards import REWARDS, StoredReward
 
@@ -28,7 +28,7 @@ class Fall:
     policy: str
     window: int
     position: int
-    """Of the window's last reward."""
+    """Position of the window's last reward."""
     before: float
     now: float
     low: float
@@ -55,7 +55,7 @@ def fall_of(
     """The fall in a window, counted from 1, if it is proved and as large as the margin."""
     spent = settings.error_rate * 6 / (math.pi * window) ** 2
     pairs = list(zip(baseline, latest, strict=True))
-    found = paired(GUARD, pairs, error_rate=spent, planned=len(pairs))
+    found = compare_pairs(GUARD, pairs, error_rate=spent, planned=len(pairs))
     before = math.fsum(baseline) / len(baseline)
     now = math.fsum(latest) / len(latest)
     if found.high >= 0 or before - now < settings.margin:
@@ -77,7 +77,7 @@ class DegradationWatch:
     fall: Fall | None = None
     """The latest one."""
     means: list[float] = field(default_factory=list)
-    """Of the windows that were looked at; the first is the baseline."""
+    """Mean rewards of the compared windows; the first is the baseline."""
     _after: int = 0
     _values: dict[str, float] = field(default_factory=dict)
     """Trajectory → its latest reward, in the order of the first ones."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loomrl.config.loop import LoopExperiment
-from loomrl.coordinator.job import Code, Fault, Job, Phase, derived_id
+from loomrl.coordinator.job import Code, JobFault, JobPhase, TrainingJob, derive_id
 
 CODES: Mapping[str, Code] = {
     "DataError": Code.DATA,
@@ -31,24 +31,24 @@ MEMORY = re.compile(r"out of memory|cannot allocate memory|\bOOM\b", re.IGNORECA
 DIVERGED = re.compile(r"not finite|\bis -?(nan|inf)\b|diverge", re.IGNORECASE)
 DIED = re.compile(r"\bdied\b|connection (refused|reset|lost)|timed out", re.IGNORECASE)
 SAID = re.compile(r"^loomrl: (\w+): (.*)$", re.MULTILINE)
-"""The line of a command that a LoomError ended."""
+"""The last line of a command that ended with a LoomError."""
 REPR = re.compile(r"^(\w+)\((.*)\)$", re.DOTALL)
 LONGEST = 2000
 
 
-def fault_from(error: str, message: str) -> Fault:
+def fault_from(error: str, message: str) -> JobFault:
     """The fault of an error by the name of its class and its text."""
     said = f"{error}: {message}"[:LONGEST]
     if MEMORY.search(message):
-        return Fault(Code.OOM, said)
+        return JobFault(Code.OOM, said)
     if error in CODES:
-        return Fault(CODES[error], said)
+        return JobFault(CODES[error], said)
     if DIVERGED.search(message):
-        return Fault(Code.CONVERGENCE, said)
-    return Fault(Code.INFRA if DIED.search(message) else Code.UNKNOWN, said)
+        return JobFault(Code.CONVERGENCE, said)
+    return JobFault(Code.INFRA if DIED.search(message) else Code.UNKNOWN, said)
 
 
-def fault_in(recorded: str | None, log: str, exit_code: int | None) -> Fault:
+def fault_in(recorded: str | None, log: str, exit_code: int | None) -> JobFault:
     """The fault of a process that ended: from its run's record, else from its log, else from its exit status.
 
     `exit_code` is None if nobody saw it end: its machine went down, or somebody killed it.
@@ -60,16 +60,18 @@ def fault_in(recorded: str | None, log: str, exit_code: int | None) -> Fault:
     if told:
         return fault_from(*told[-1])
     if exit_code is None or exit_code < 0 or exit_code in (130, 137, 143):
-        return Fault(Code.INFRA, "its process was ended from outside, or its machine went down")
+        return JobFault(Code.INFRA, "its process was ended from outside, or its machine went down")
     tail = " ".join(log[-500:].split())
     return fault_from("exit", f"status {exit_code}: {tail}")
 
 
-def remedy(plan: LoopExperiment, job: Job, fault: Fault, *, broken: Sequence[str], now: float) -> Job | None:
-    """The job that tries again; None where trying again helps nobody."""
+def remedy(
+    plan: LoopExperiment, job: TrainingJob, fault: JobFault, *, broken: Sequence[str], now: float
+) -> TrainingJob | None:
+    """The job that retries; None if a retry cannot help."""
     match fault.code:
         case Code.OOM:
-            return _again(job, now, settings=_halved_batch(plan, job))
+            return _again(job, now, settings=_halve_batch(plan, job))
         case Code.CONVERGENCE:
             rate = plan.training.override(job.settings).algorithm.optimizer.learning_rate  # type: ignore[union-attr]
             return _again(job, now, settings={"algorithm.optimizer.learning_rate": rate / 2})
@@ -82,8 +84,8 @@ def remedy(plan: LoopExperiment, job: Job, fault: Fault, *, broken: Sequence[str
             return None
 
 
-def _halved_batch(plan: LoopExperiment, job: Job) -> dict[str, Any]:
-    """Half the batch, and half of what goes through the model at once."""
+def _halve_batch(plan: LoopExperiment, job: TrainingJob) -> dict[str, Any]:
+    """Settings with half the batch and half the tokens per forward pass."""
     training = plan.training.override(job.settings)
     assert training.data is not None
     optimizer = training.algorithm.optimizer  # type: ignore[union-attr]
@@ -94,19 +96,19 @@ def _halved_batch(plan: LoopExperiment, job: Job) -> dict[str, Any]:
 
 
 def _again(
-    job: Job,
+    job: TrainingJob,
     now: float,
     *,
     settings: Mapping[str, Any] | None = None,
     selection: Mapping[str, Any] | None = None,
     not_before: float = 0.0,
     run: str = "",
-) -> Job:
-    """A job for the same reason. A run that goes on resumes from its last checkpoint."""
-    return Job(
-        id=derived_id("again", job.id),
+) -> TrainingJob:
+    """A retry for the same reason. With `run`, it resumes from the run's last checkpoint."""
+    return TrainingJob(
+        id=derive_id("again", job.id),
         endpoint=job.endpoint,
-        phase=Phase.QUEUED,
+        phase=JobPhase.QUEUED,
         trigger=job.trigger,
         priority=job.priority,
         asked_at=now,

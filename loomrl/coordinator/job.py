@@ -11,7 +11,7 @@ from loomrl.store.trainings import TrainingRow
 NAMESPACE = uuid.UUID("5b1a6f0e-9c1b-5d0c-8a8b-3f6f1f1c2a77")
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     """The state of a job. From DONE on it is over."""
 
     QUEUED = "queued"
@@ -36,19 +36,25 @@ class Phase(StrEnum):
     @property
     def status(self) -> str:
         """The word of the contract `agent.rl.training.status.v1`."""
-        return self.value if self in (Phase.QUEUED, Phase.RUNNING, Phase.FAILED, Phase.CANCELLED) else "completed"
+        return (
+            self.value
+            if self in (JobPhase.QUEUED, JobPhase.RUNNING, JobPhase.FAILED, JobPhase.CANCELLED)
+            else "completed"
+        )
 
 
-LEGAL: Mapping[Phase, frozenset[Phase]] = {
-    Phase.QUEUED: frozenset({Phase.RUNNING, Phase.FAILED, Phase.CANCELLED}),
-    Phase.RUNNING: frozenset({Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED}),
-    Phase.COMPLETED: frozenset({Phase.COMPLETED, Phase.RELEASING, Phase.DONE, Phase.REFUSED, Phase.CANCELLED}),
-    Phase.RELEASING: frozenset({Phase.DONE, Phase.BACK}),
-    Phase.DONE: frozenset(),
-    Phase.BACK: frozenset(),
-    Phase.REFUSED: frozenset(),
-    Phase.FAILED: frozenset(),
-    Phase.CANCELLED: frozenset(),
+LEGAL: Mapping[JobPhase, frozenset[JobPhase]] = {
+    JobPhase.QUEUED: frozenset({JobPhase.RUNNING, JobPhase.FAILED, JobPhase.CANCELLED}),
+    JobPhase.RUNNING: frozenset({JobPhase.RUNNING, JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.CANCELLED}),
+    JobPhase.COMPLETED: frozenset(
+        {JobPhase.COMPLETED, JobPhase.RELEASING, JobPhase.DONE, JobPhase.REFUSED, JobPhase.CANCELLED}
+    ),
+    JobPhase.RELEASING: frozenset({JobPhase.DONE, JobPhase.BACK}),
+    JobPhase.DONE: frozenset(),
+    JobPhase.BACK: frozenset(),
+    JobPhase.REFUSED: frozenset(),
+    JobPhase.FAILED: frozenset(),
+    JobPhase.CANCELLED: frozenset(),
 }
 """Phase → the phases that may follow it."""
 
@@ -92,7 +98,7 @@ class Code(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class JobFault:
     """A failure."""
 
     code: Code
@@ -100,15 +106,15 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TrainingJob:
     """A job as one row of its log has it."""
 
     id: str
     """A UUID: the contract's `training_job_id`."""
     number: int = 1
-    """Of the row."""
+    """Number of the row."""
     endpoint: str
-    phase: Phase = Phase.QUEUED
+    phase: JobPhase = JobPhase.QUEUED
     trigger: Trigger
     priority: Priority = Priority.NORMAL
     asked_at: float
@@ -118,23 +124,23 @@ class Job:
     """The phase began then."""
     reason: str = ""
     who: str = ""
-    """The person who asked, or had the last word; empty for the coordinator."""
+    """The person who asked for it or changed it last; empty for the coordinator."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """As the contract has it, without id and time."""
+    """The request in the contract's form, without id and time."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Path of a setting of the loop's training → its value in this job."""
     selection: Mapping[str, Any] = field(default_factory=dict)
     """The same for the loop's data."""
     seen: int = 0
-    """Trajectories that were collected when it was asked for, or begun."""
+    """Trajectories collected when it was requested or began."""
     due: float = 0.0
-    """The moment of the schedule that it is for."""
+    """Moment of the schedule that triggered it."""
     fallen: int = 0
-    """Position of the last reward of the degradation that it is for."""
+    """Position of the last reward of the degradation that triggered it."""
     previous: str = ""
-    """The failed job that this one tries again."""
+    """The failed job that this one retries."""
     attempt: int = 1
-    """Of these, counted from 1."""
+    """Number of the attempt, from 1."""
     not_before: float = 0.0
     run: str = ""
     dataset: str = ""
@@ -142,24 +148,24 @@ class Job:
     experiment: Mapping[str, Any] = field(default_factory=dict)
     """The resolved experiment, once it has begun."""
     host: str = ""
-    """The machine on which its present work is; empty for a cluster."""
+    """The machine with its present work; empty for a cluster."""
     begun_at: float = 0.0
     ended_at: float = 0.0
-    """Of the training."""
+    """End of the training."""
     tenths: int = 0
-    """Of the training that are done."""
+    """Tenths of the training that are done."""
     policy: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
     gates: int = 0
-    """Times that the gate was tried."""
+    """Number of attempts at the gate."""
     gate_at: float = 0.0
     verdict: str = ""
     release: str = ""
     is_cancelled: bool = False
-    """Somebody wants it to end."""
-    fault: Fault | None = None
+    """A person has cancelled it."""
+    fault: JobFault | None = None
 
-    def to(self, phase: Phase, *, at: float, **changes: Any) -> Self:
+    def to(self, phase: JobPhase, *, at: float, **changes: Any) -> Self:
         """The job's next row."""
         assert phase in LEGAL[self.phase], f"{self.phase} → {phase}"
         since = self.since if phase is self.phase else at
@@ -173,7 +179,7 @@ class Job:
     @property
     def has_begun(self) -> bool:
         """True while it holds its endpoint."""
-        return self.is_open and self.phase is not Phase.QUEUED
+        return self.is_open and self.phase is not JobPhase.QUEUED
 
     def row(self) -> TrainingRow:
         """The row that stores it."""
@@ -197,12 +203,12 @@ class Job:
             id=row.id,
             number=row.number,
             endpoint=row.endpoint,
-            phase=Phase(row.state),
+            phase=JobPhase(row.state),
             run=row.run,
             at=row.created_at,
             trigger=Trigger(content.pop("trigger")),
             priority=Priority(content.pop("priority")),
-            fault=None if fault is None else Fault(Code(fault["code"]), fault["message"]),
+            fault=None if fault is None else JobFault(Code(fault["code"]), fault["message"]),
             **content,
         )
 
@@ -212,10 +218,10 @@ OWN = ("id", "number", "endpoint", "phase", "run", "at", "fault")
 
 
 def new_id() -> str:
-    """An id for what somebody asks for."""
+    """A random id."""
     return str(uuid.uuid4())
 
 
-def derived_id(*parts: object) -> str:
-    """The id that follows from these: whoever decides the same names it the same."""
+def derive_id(*parts: object) -> str:
+    """An id derived from the parts, equal for equal decisions."""
     return str(uuid.uuid5(NAMESPACE, "\0".join(map(str, parts))))

@@ -25,7 +25,7 @@ from loomrl.bus.event import TRAINING_REQUEST
 from loomrl.bus.outgoing import deployment_event, deployment_on_record, is_told, iso, status_event
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.contract import job_from, status_of
-from loomrl.coordinator.job import Job, Phase
+from loomrl.coordinator.job import JobPhase, TrainingJob
 from loomrl.coordinator.ledger import ask_for, cancel, find_job
 from loomrl.errors import ConfigError, EventError, IdTaken, LoomError, StoreError
 from loomrl.http.admission import Admission
@@ -41,7 +41,7 @@ from loomrl.store.events import Event
 from loomrl.store.trainings import list_trainings
 
 STATUSES: Mapping[str, tuple[str, ...]] = {
-    status: tuple(phase.value for phase in Phase if phase.status == status)
+    status: tuple(phase.value for phase in JobPhase if phase.status == status)
     for status in ("queued", "running", "completed", "failed", "cancelled")
 }
 MOST = 1000
@@ -96,12 +96,12 @@ class TrainingService:
     plan: LoopExperiment
     collected: Callable[[], int] = lambda: 0
     """Trajectories that were collected up to now."""
-    live: Callable[[Job], Answer] = lambda job: {}
-    """What is known of a running training beside its row: parts of a status."""
+    live: Callable[[TrainingJob], Answer] = lambda job: {}
+    """Parts of the status of a running training that are not in its row."""
     clock: Callable[[], float] = time.time
 
     def health(self) -> Answer:
-        """That the record can be read."""
+        """The state of the service; a StoreError if the record cannot be read."""
         show_endpoint(self.db, self.plan.endpoint)
         return {"status": "ok", "endpoint": self.plan.endpoint, "loop": self.plan.name}
 
@@ -121,7 +121,7 @@ class TrainingService:
         return self._answer(self._job(id))
 
     def cancel(self, id: str, *, who: str, why: str = "") -> Answer:
-        """Have a training end."""
+        """Cancel a training."""
         job = self._job(id)
         try:
             return self._answer(cancel(self.db, job.id, who=who, why=why, at=self.clock()))
@@ -137,7 +137,7 @@ class TrainingService:
             since=query.since,
             limit=query.limit,
         )
-        return {"jobs": [self._answer(Job.of(row)) for row in found]}
+        return {"jobs": [self._answer(TrainingJob.of(row)) for row in found]}
 
     def models(self, query: ModelsQuery) -> Answer:
         """The latest deployments of the endpoint, as `agent.rl.model.deployed.v1` has them, newest first."""
@@ -148,14 +148,14 @@ class TrainingService:
         ]
         return {"models": models[: query.limit]}
 
-    def _job(self, id: str) -> Job:
+    def _job(self, id: str) -> TrainingJob:
         try:
             return find_job(self.db, str(uuid.UUID(id)))
         except (ValueError, StoreError):
             raise NoSuchJob(f"job_id={id!r:.100} is unknown: GET /jobs lists those there are.") from None
 
-    def _answer(self, job: Job) -> Answer:
-        said = status_of(job) | (self.live(job) if job.phase is Phase.RUNNING else {})
+    def _answer(self, job: TrainingJob) -> Answer:
+        said = status_of(job) | (self.live(job) if job.phase is JobPhase.RUNNING else {})
         return {"job_id": job.id, **status_event(job.id, said, at=job.at), "created_at": iso(job.asked_at)}
 
 
@@ -196,7 +196,7 @@ def create_app(service: TrainingService, *, site: Site, token: str | None, besid
 
 
 @contextmanager
-def served(service: TrainingService, door: Door, beside: Sequence[Route] = ()) -> Iterator[str]:
+def serve_training(service: TrainingService, door: Door, beside: Sequence[Route] = ()) -> Iterator[str]:
     """Answer behind the door, in a thread, until the context ends; its URL."""
     app = create_app(service, site=site_of(door), token=door.token, beside=beside)
     server = Server(app, door.listeners, tls=door.tls)
@@ -253,7 +253,7 @@ AT_ONCE = 32
 
 
 class Inbox:
-    """Takes requests from a bus, each once. What cannot be had is put aside with its reason."""
+    """Takes requests from a bus, each once. Requests that are refused become dead letters with the reason."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class Inbox:
         self._is_answering = False
 
     def step(self) -> int:
-        """Take what is there; how many requests. A BusError if the bus cannot be used now."""
+        """Take the waiting requests and return their number. A BusError if the bus cannot be used now."""
         if not self._is_answering:
             self._bus.answer(STATUS_REQUEST, self.answer)
             self._is_answering = True
@@ -292,12 +292,12 @@ class Inbox:
                 raise EventError('the question is {"job_id": "UUID"}.')
             return msgspec.json.encode(self._service.status(asked["job_id"]))
         except msgspec.MsgspecError as error:
-            return _said("EventError", f'the question is {{"job_id": "UUID"}}: {error}')
+            return _error_answer("EventError", f'the question is {{"job_id": "UUID"}}: {error}')
         except LoomError as error:
-            return _said(type(error).__name__, str(error))
+            return _error_answer(type(error).__name__, str(error))
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop taking requests."""
         if self._subscription is not None:
             self._subscription.close()
 
@@ -318,5 +318,5 @@ class Inbox:
         self._bus.publish([letter])
 
 
-def _said(error: str, message: str) -> bytes:
+def _error_answer(error: str, message: str) -> bytes:
     return msgspec.json.encode({"error": error, "message": message})

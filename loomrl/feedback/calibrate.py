@@ -1,4 +1,4 @@
-"""A judge is asked about what people rated, and the two are compared; where they agree, a map is fitted."""
+"""A judge compared with people on rated trajectories; where they agree, a map between their scores is fitted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from loomrl.config.rewards import RubricPart
 from loomrl.errors import DataError, ScorerError
 from loomrl.evaluation.statistics import Interval
-from loomrl.feedback.rating import Rated, Ratings
+from loomrl.feedback.rating import PeopleRatings, Rated
 from loomrl.gym.rubric import Calibration, fingerprint
 from loomrl.gym.rubric_judge import RubricGrade, RubricJudge
 
@@ -46,7 +46,7 @@ def mean(values: Numbers) -> float:
     return float(np.mean(values))
 
 
-def resampled(statistic: Callable[..., float], *columns: Sequence[float], seed: int = 0) -> Interval:
+def bootstrap(statistic: Callable[..., float], *columns: Sequence[float], seed: int = 0) -> Interval:
     """A statistic of rows with the percentile interval of the bootstrap; a mean of None where it is not defined."""
     arrays = [np.asarray(column, np.float64) for column in columns]
     count = len(arrays[0])
@@ -75,7 +75,7 @@ def isotonic(scores: Sequence[float], values: Sequence[float]) -> tuple[list[flo
     levels, inverse, counts = np.unique(np.asarray(scores, np.float64), return_inverse=True, return_counts=True)
     sums = np.bincount(inverse, weights=np.asarray(values, np.float64))
     pools: list[tuple[float, int, int, int]] = []
-    """Of levels with one value: its sum, its count, the first and the last level."""
+    """Pools of levels with one value: sum, count, first and last level."""
     for place in range(len(levels)):
         pool = (float(sums[place]), int(counts[place]), place, place)
         while pools and pools[-1][0] * pool[1] >= pool[0] * pools[-1][1]:
@@ -106,40 +106,41 @@ def _error(found: Numbers, value: Numbers) -> float:
 
 
 LEAST = 30
-"""Rated trajectories without which nothing is said."""
+"""Minimum number of rated trajectories."""
 LEAST_EACH = 5
-"""Of these, so many in the lower and in the upper half of people's scale."""
+"""Minimum number in each half of people's scale."""
 By = Literal["feedback", "inbox"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How far a judge and people agree by one criterion: kappa, where they answered the same question, else by rank."""
+    """Agreement of a judge and people on one criterion: kappa if they answered the same question, else rank
+    correlation."""
 
     measure: Literal["kappa", "rank"]
     found: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CalibrationReport:
     """A judge against people. Intervals are of the bootstrap, at 95 %."""
 
     ratings: int
     failed: tuple[str, ...]
-    """Why the judge gave no verdict, of each trajectory of which it gave none."""
+    """Reasons for missing verdicts of the judge, one per trajectory."""
     gone: int
     """Rated trajectories that are no longer in the hub."""
     rank: Interval
     """Spearman's correlation of the judge's score with people's."""
     kappa: Interval
-    """Cohen's, of whether an answer is in the upper half."""
+    """Cohen's kappa on whether an answer is in the upper half."""
     pairs: Interval | None
     """Share of people's choices between two answers that the judge would make; half of one where it sees none."""
     criteria: Mapping[str, Agreement]
     changed: Interval
-    """Share of verdicts that are others when criteria and verdicts stand in the opposite order."""
+    """Share of verdicts that change when criteria and verdicts are listed in the opposite order."""
     shift: Interval
-    """By how much the score is higher then."""
+    """Mean increase of the score in the opposite order."""
     length: Interval
     """By how much more the judge's score goes with an answer's length than people's does: a difference of ranks'
     correlations.
@@ -153,7 +154,7 @@ class Report:
         return self.rank.mean is not None and self.rank.low > 0
 
     def data(self) -> dict[str, Any]:
-        """As JSON, without anybody's words."""
+        """The report as JSON, without quotations."""
         return asdict(self) | {"failed": len(self.failed)}
 
 
@@ -171,13 +172,15 @@ class _Graded:
         return [float(self.mirrored.shares[name] != share) for name, share in self.grade.shares.items()]
 
 
-def compare(part: RubricPart, ratings: Ratings, *, by: By, at: float) -> tuple[Report, Calibration | None]:
-    """Ask the judge about all that people rated.
+def compare(
+    part: RubricPart, ratings: PeopleRatings, *, by: By, at: float
+) -> tuple[CalibrationReport, Calibration | None]:
+    """Ask the judge about all rated trajectories.
 
     There is no map where nothing is proved; with too few ratings, or verdicts, there is a DataError.
     """
     _check_enough(ratings.rated)
-    graded, failed = _graded(RubricJudge(part.model_copy(update={"calibration": None})), ratings.rated)
+    graded, failed = _grade_all(RubricJudge(part.model_copy(update={"calibration": None})), ratings.rated)
     whole = [one for one in graded if one.rated.rating is not None]
     if len(whole) < LEAST:
         raise DataError(
@@ -186,24 +189,24 @@ def compare(part: RubricPart, ratings: Ratings, *, by: By, at: float) -> tuple[R
         )
     people = [one.rated.rating or 0.0 for one in whole]
     judge = [one.grade.raw for one in whole]
-    report = Report(
+    report = CalibrationReport(
         ratings=len(whole),
         failed=failed,
         gone=ratings.gone,
-        rank=resampled(rank_correlation, judge, people),
-        kappa=resampled(_halves, judge, people),
+        rank=bootstrap(rank_correlation, judge, people),
+        kappa=bootstrap(_halves, judge, people),
         pairs=_pairs(graded, ratings.pairs),
         criteria={criterion.name: _by_criterion(criterion.name, graded) for criterion in part.criteria},
-        changed=resampled(mean, [changed for one in graded for changed in one.changed]),
-        shift=resampled(mean, [one.mirrored.raw - one.grade.raw for one in graded]),
-        length=resampled(_favour, judge, people, [one.rated.length for one in whole]),
+        changed=bootstrap(mean, [changed for one in graded for changed in one.changed]),
+        shift=bootstrap(mean, [one.mirrored.raw - one.grade.raw for one in graded]),
+        length=bootstrap(_favour, judge, people, [one.rated.length for one in whole]),
         errors=errors(judge, people),
     )
-    return report, _fitted(part, report, isotonic(judge, people), by=by, at=at)
+    return report, _fit(part, report, isotonic(judge, people), by=by, at=at)
 
 
-def _fitted(
-    part: RubricPart, report: Report, knots: tuple[list[float], list[float]], *, by: By, at: float
+def _fit(
+    part: RubricPart, report: CalibrationReport, knots: tuple[list[float], list[float]], *, by: By, at: float
 ) -> Calibration | None:
     judge, people = knots
     if not report.agrees or people[0] == people[-1]:
@@ -232,8 +235,8 @@ def _check_enough(rated: Sequence[Rated]) -> None:
         )
 
 
-def _graded(judge: RubricJudge, rated: Sequence[Rated]) -> tuple[list[_Graded], tuple[str, ...]]:
-    """What the judge says of each, in both orders; and why it said nothing of others."""
+def _grade_all(judge: RubricJudge, rated: Sequence[Rated]) -> tuple[list[_Graded], tuple[str, ...]]:
+    """The judge's grades in both orders, and the reasons for those that failed."""
     begun = [
         (one, judge.begin(one.conversation), judge.begin(one.conversation, mirrored=True)) for one in rated
     ]  # all of them before the first is waited for
@@ -250,9 +253,9 @@ def _graded(judge: RubricJudge, rated: Sequence[Rated]) -> tuple[list[_Graded], 
 def _by_criterion(name: str, graded: Sequence[_Graded]) -> Agreement:
     asked = [(one.grade.shares[name], one.rated.verdicts[name]) for one in graded if name in one.rated.verdicts]
     if asked:
-        return Agreement(measure="kappa", found=resampled(kappa, *zip(*asked, strict=True)))
+        return Agreement(measure="kappa", found=bootstrap(kappa, *zip(*asked, strict=True)))
     rated = [(one.grade.shares[name], one.rated.rating) for one in graded if one.rated.rating is not None]
-    return Agreement(measure="rank", found=resampled(rank_correlation, *zip(*rated, strict=True)))
+    return Agreement(measure="rank", found=bootstrap(rank_correlation, *zip(*rated, strict=True)))
 
 
 def _pairs(graded: Sequence[_Graded], pairs: Sequence[tuple[str, str]]) -> Interval | None:
@@ -262,7 +265,7 @@ def _pairs(graded: Sequence[_Graded], pairs: Sequence[tuple[str, str]]) -> Inter
         for better, worse in pairs
         if better in scores and worse in scores
     ]
-    return resampled(mean, won) if won else None
+    return bootstrap(mean, won) if won else None
 
 
 def _halves(judge: Numbers, people: Numbers) -> float:

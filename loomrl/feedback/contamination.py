@@ -40,7 +40,7 @@ class SuitePrompts:
 
     def __init__(self, texts: Iterable[str], *, ngram: int) -> None:
         self._ngram = ngram
-        self._whole = {normalised(text) for text in texts}
+        self._whole = {normalise(text) for text in texts}
         split = [pieces for text in self._whole if (pieces := _split(text))]
         counts = Counter(phrase for pieces in split for phrase in set(_runs(pieces, PHRASE)))
         wording = {phrase for phrase, count in counts.items() if count > COMMON}
@@ -52,7 +52,7 @@ class SuitePrompts:
 
     def holds(self, text: str) -> bool:
         """True if a prompt of the suite says the same, or has a run of words in common with it that tells it."""
-        plain = normalised(text)
+        plain = normalise(text)
         if plain in self._whole:
             return True
         pieces = _split(plain)
@@ -93,7 +93,8 @@ def _runs(pieces: Run, length: int) -> Iterator[Run]:
 
 
 def _varies(pieces: Run, wording: Container[Run]) -> list[bool]:
-    """Of each word, True if it is no wording; a number never is, as small ones stand in many prompts by chance."""
+    """For each word, True if it varies among prompts; numbers always do, as small ones occur in many prompts by
+    chance."""
     varies = [True] * len(pieces)
     for at, phrase in enumerate(_runs(pieces, PHRASE)):
         if phrase in wording:
@@ -101,13 +102,13 @@ def _varies(pieces: Run, wording: Container[Run]) -> list[bool]:
     return [does or bool(_NUMBER.search(piece)) for does, piece in zip(varies, pieces, strict=True)]
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """The text without differences of case, spaces and Unicode's forms."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def suite_prompts(suite: LanguageSuite, db: LoomDB, *, ngram: int) -> SuitePrompts:
-    """What the environments and probes of a suite ask."""
+    """The prompts of a suite's environments and probes."""
     registry = Registry(db)
     texts = []
 
@@ -118,14 +119,14 @@ def suite_prompts(suite: LanguageSuite, db: LoomDB, *, ngram: int) -> SuitePromp
     for benchmark in suite.benchmarks:
         mixture = gather([benchmark.environment], None, record)
         settings = EvaluationConfig(episodes=DRAWN, levels=benchmark.levels, seed=suite.seed or 0)
-        texts += asyncio.run(_asked(mixture, settings))
+        texts += asyncio.run(_prompts_of(mixture, settings))
     for kind in type(suite.safety).model_fields:
         if getattr(suite.safety, kind) is not None:
             texts += [text for seed in range(DRAWN) for text in _of_user(make_probe(kind, seed).messages)]
     return SuitePrompts(texts, ngram=ngram)
 
 
-async def _asked(mixture: TaskMixture, settings: EvaluationConfig) -> list[str]:
+async def _prompts_of(mixture: TaskMixture, settings: EvaluationConfig) -> list[str]:
     texts: list[str] = []
     try:
         for draw in draw_held_out(mixture, settings):

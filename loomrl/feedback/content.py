@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from loomrl.canonical import canonical_json
 from loomrl.config import HubConfig
 from loomrl.errors import CorruptPayload, DataError
-from loomrl.feedback.contamination import normalised
+from loomrl.feedback.contamination import normalise
 from loomrl.hub import Hub, open_hub
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.recording.trajectory import FAMILY
@@ -98,7 +98,7 @@ def prompt_of(attempt: Trajectory) -> str:
     if attempt.steps is not None and not attempt.turns:
         return _sha256_of(b"".join(array[:1].tobytes() for array in _arrays(attempt.steps.observations)))
     first = attempt.turns[0].observation if attempt.turns else ()
-    return _sha256([[message.role, normalised(message.text)] for message in first])
+    return _sha256([[message.role, normalise(message.text)] for message in first])
 
 
 def characters_of(attempt: Trajectory) -> int:

@@ -39,7 +39,7 @@ from loomrl.types import End, Trajectory
 TOGETHER = 500
 """Trajectories whose judgements are asked for at once."""
 HOLDOUT = "loomrl holdout"
-"""Salt of the hash by which prompts are held out: the same for every data set, so that they stay held out."""
+"""Salt of the hash by which prompts are held out; equal for all data sets, so that they stay held out."""
 
 BEHIND: Mapping[str, tuple[str, ...]] = {
     "failed": (),
@@ -47,12 +47,12 @@ BEHIND: Mapping[str, tuple[str, ...]] = {
     "suite": ("suite", "ngram"),
     "without reward": ("min_reward", "max_reward", "min_confidence"),
 }
-"""The settings behind a filter, where they have another name than it."""
+"""Settings behind a filter, where their names differ."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A row, before it is known whether it is taken."""
+class RowCandidate:
+    """A row that may be selected."""
 
     row: DatasetRow
     ended_at: float
@@ -71,7 +71,9 @@ class Sieve:
         self.counts[name] += not passes
         return passes
 
-    def sift(self, name: str, candidates: Sequence[Candidate], passes: Callable[[Candidate], bool]) -> list[Candidate]:
+    def sift(
+        self, name: str, candidates: Sequence[RowCandidate], passes: Callable[[RowCandidate], bool]
+    ) -> list[RowCandidate]:
         """The candidates that pass."""
         return [one for one in candidates if self.keep(name, passes(one))]
 
@@ -89,12 +91,12 @@ def freeze(
     hubs = [*(f"endpoint-{name}" for name in selection.endpoints), *(f"agent-{name}" for name in selection.agents)]
     sieve = Sieve()
     with Contents(store_url) as contents:
-        seen = [one for hub in hubs for one in _scanned(contents, hub, selection, sieve, prompts)]
-    judged = _by_reward(_judged(db, seen), selection, sieve)
+        seen = [one for hub in hubs for one in _scan(contents, hub, selection, sieve, prompts)]
+    judged = _by_reward(_add_judgements(db, seen), selection, sieve)
     trained = list_training_ids(db, _datasets_behind(db, parent))
     fresh = sieve.sift("parent", judged, lambda one: one.row.trajectory not in trained)
     held = [replace(one, row=replace(one.row, part="holdout")) for one in fresh if is_held_out(one.row, selection)]
-    learnt = _limited([one for one in fresh if not is_held_out(one.row, selection)], selection, sieve)
+    learnt = _limit([one for one in fresh if not is_held_out(one.row, selection)], selection, sieve)
     if not learnt:
         raise DataError(_emptiness(sieve, hubs, selection, held=len(held)))
     rows = [one.row for one in (*learnt, *held)]
@@ -122,14 +124,14 @@ def is_held_out(row: DatasetRow, selection: DataSelection) -> bool:
 # -- one trajectory by itself ---------------------------------------------------------------------------------------
 
 
-def _scanned(
+def _scan(
     contents: Contents, hub: str, selection: DataSelection, sieve: Sieve, prompts: SuitePrompts | None
-) -> Iterator[Candidate]:
+) -> Iterator[RowCandidate]:
     """The candidates of a hub by what is in the trajectory."""
     for position, attempt in contents.hub(hub).replay(selection=EVERYTHING):
         sieve.read += 1
         if _fits(attempt, selection, sieve, prompts):
-            yield Candidate(_row(attempt, hub, position), attempt.finished_at)
+            yield RowCandidate(_row(attempt, hub, position), attempt.finished_at)
 
 
 def _fits(attempt: Trajectory, selection: DataSelection, sieve: Sieve, prompts: SuitePrompts | None) -> bool:
@@ -176,9 +178,9 @@ def _row(attempt: Trajectory, hub: str, position: int) -> DatasetRow:
 # -- judgements -----------------------------------------------------------------------------------------------------
 
 
-def _judged(db: LoomDB, candidates: Sequence[Candidate]) -> list[Candidate]:
+def _add_judgements(db: LoomDB, candidates: Sequence[RowCandidate]) -> list[RowCandidate]:
     """The candidates with the latest reward and all feedback."""
-    judged: list[Candidate] = []
+    judged: list[RowCandidate] = []
     for first in range(0, len(candidates), TOGETHER):
         part = candidates[first : first + TOGETHER]
         ids = [one.row.trajectory for one in part]
@@ -200,7 +202,7 @@ def _feedback_ids(db: LoomDB, trajectories: Sequence[str]) -> Mapping[str, list[
     return ids
 
 
-def _by_reward(candidates: list[Candidate], selection: DataSelection, sieve: Sieve) -> list[Candidate]:
+def _by_reward(candidates: list[RowCandidate], selection: DataSelection, sieve: Sieve) -> list[RowCandidate]:
     """Those whose reward is as the selection wants it."""
     low = selection.min_reward
     high = selection.max_reward
@@ -216,8 +218,8 @@ def _by_reward(candidates: list[Candidate], selection: DataSelection, sieve: Sie
 # -- how many of them -----------------------------------------------------------------------------------------------
 
 
-def _limited(candidates: Sequence[Candidate], selection: DataSelection, sieve: Sieve) -> list[Candidate]:
-    """As many as the selection wants, the latest ones, in the order of the hubs."""
+def _limit(candidates: Sequence[RowCandidate], selection: DataSelection, sieve: Sieve) -> list[RowCandidate]:
+    """The latest candidates up to the selection's limit, in the order of the hubs."""
     latest = sorted(range(len(candidates)), key=lambda at: (-candidates[at].ended_at, candidates[at].row.trajectory))
     if selection.balance == "domain":
         room = evenly(Counter(one.row.domain for one in candidates), selection.limit)

@@ -32,7 +32,7 @@ def read_logged(
     if data.minari is not None:
         episodes = read_minari(data.minari, observed, acted)
     else:
-        episodes = _served(str(data.dataset), observed, acted, store_url, rewarded)
+        episodes = _read_served(str(data.dataset), observed, acted, store_url, rewarded)
     if not episodes:
         raise DataError(f"data set {data.name!r} has no episode of a control policy.")
     if bad := _unfinite(episodes):
@@ -41,7 +41,7 @@ def read_logged(
     return episodes
 
 
-def _served(id: str, observed: Space, acted: Space, store_url: str, rewarded: bool) -> list[Logged]:
+def _read_served(id: str, observed: Space, acted: Space, store_url: str, rewarded: bool) -> list[Logged]:
     """Sessions as episodes, in their order. A session's reward is that of its last step: single steps have none."""
     left: Counter[str] = Counter()
     episodes: list[Logged] = []
@@ -51,7 +51,7 @@ def _served(id: str, observed: Space, acted: Space, store_url: str, rewarded: bo
             if attempt is None:
                 left["deleted since"] += 1
                 continue
-            reward = row.reward if row.reward is not None else _told(attempt)
+            reward = row.reward if row.reward is not None else _caller_reward(attempt)
             if (why := _unfit(attempt, is_judged=not rewarded or reward is not None)) is not None:
                 left[why] += 1
             else:
@@ -65,7 +65,7 @@ def _served(id: str, observed: Space, acted: Space, store_url: str, rewarded: bo
     return episodes
 
 
-def _told(attempt: Trajectory) -> float | None:
+def _caller_reward(attempt: Trajectory) -> float | None:
     """The reward that a caller told at the session's end."""
     return attempt.reward.total if attempt.reward.parts else None
 

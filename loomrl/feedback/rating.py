@@ -1,4 +1,4 @@
-"""What people said of trajectories on record: in feedback, or in the inbox, criterion by criterion."""
+"""People's ratings of trajectories on record, from feedback or from the inbox."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rated:
-    """A trajectory that people rated."""
+    """A trajectory with people's rating."""
 
     id: str
     conversation: tuple[Message, ...]
@@ -41,8 +41,8 @@ class Rated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ratings:
-    """All that people said."""
+class PeopleRatings:
+    """People's ratings and choices."""
 
     rated: Sequence[Rated]
     pairs: Sequence[tuple[str, str]] = ()
@@ -50,15 +50,15 @@ class Ratings:
     gone: int = 0
     """Trajectories with a rating that the hub does not have."""
 
-    def some(self, count: int) -> "Ratings":
-        """So many of the trajectories, the same ones each time: the first by a hash of their ids."""
+    def some(self, count: int) -> "PeopleRatings":
+        """A fixed sample of the trajectories: the first by a hash of their ids."""
         rated = sorted(self.rated, key=lambda one: content_hash(one.id))[:count]
         ids = {one.id for one in rated}
         pairs = [(better, worse) for better, worse in self.pairs if better in ids and worse in ids]
-        return Ratings(rated=rated, pairs=pairs, gone=self.gone)
+        return PeopleRatings(rated=rated, pairs=pairs, gone=self.gone)
 
 
-def from_feedback(db: LoomDB, hub: Hub) -> Ratings:
+def from_feedback(db: LoomDB, hub: Hub) -> PeopleRatings:
     """Ratings of what this hub has: the mean of the newest thumb, stars and outcome of each answer; and choices."""
     given: dict[str, list[Feedback]] = {}
     pairs: set[tuple[str, str]] = set()
@@ -70,18 +70,18 @@ def from_feedback(db: LoomDB, hub: Hub) -> Ratings:
     found = _read(hub, given.keys() | {id for pair in pairs for id in pair})
     rated = [Rated(id=id, conversation=conversation(one), rating=_mean(given.get(id, ()))) for id, one in found.items()]
     held = sorted((better, worse) for better, worse in pairs if better in found and worse in found)
-    return Ratings(rated=rated, pairs=held, gone=len(given.keys() - found.keys()))
+    return PeopleRatings(rated=rated, pairs=held, gone=len(given.keys() - found.keys()))
 
 
-def from_inbox(db: LoomDB, criteria: Sequence[Criterion], hub: Hub) -> Ratings:
+def from_inbox(db: LoomDB, criteria: Sequence[Criterion], hub: Hub) -> PeopleRatings:
     """Answers to `ask_people`. A trajectory that was judged by every criterion has the weighted share as its rating."""
     names = {question(criterion): criterion.name for criterion in criteria}
     found: dict[str, dict[str, Judgement]] = {}
     for one in list_answered(db, list(names)):
         found.setdefault(trajectory_of(one.id), {})[names[one.question]] = one
     there = _read(hub, found.keys())
-    rated = [_answered(one, found[id], criteria) for id, one in there.items()]
-    return Ratings(rated=rated, gone=len(found.keys() - there.keys()))
+    rated = [_rate(one, found[id], criteria) for id, one in there.items()]
+    return PeopleRatings(rated=rated, gone=len(found.keys() - there.keys()))
 
 
 def ask_people(db: LoomDB, hub: Hub, criteria: Sequence[Criterion], *, count: int, days: float) -> int:
@@ -106,7 +106,7 @@ def ask_people(db: LoomDB, hub: Hub, criteria: Sequence[Criterion], *, count: in
     return len(chosen) - len(erase_late(db, chosen))
 
 
-def _answered(one: Trajectory, answers: Mapping[str, Judgement], criteria: Sequence[Criterion]) -> Rated:
+def _rate(one: Trajectory, answers: Mapping[str, Judgement], criteria: Sequence[Criterion]) -> Rated:
     verdicts = {name: worth(str(answer.choice)) for name, answer in answers.items()}
     total = fsum(criterion.weight for criterion in criteria)
     whole = verdicts.keys() == {criterion.name for criterion in criteria}

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from loomrl.errors import HubError, StoreError
-from loomrl.hub.ledger import Ledger
+from loomrl.hub.ledger import LeaseLedger
 from loomrl.store.db import LoomDB
 
 Item = TypeVar("Item")
@@ -24,7 +24,7 @@ MOST_ITEMS = 10_000
 class Job:
     """Something to do with items under the write lock, and who waits for the results, one per item."""
 
-    work: Callable[[Ledger, list[Any]], list[Any]]
+    work: Callable[[LeaseLedger, list[Any]], list[Any]]
     items: Sequence[Any]
     results: Future[list[Any]] = field(default_factory=Future)
 
@@ -41,12 +41,12 @@ class Committer:
         self._thread = threading.Thread(target=self._work, name="hub-committer", daemon=True)
         self._thread.start()
 
-    def run(self, work: Callable[[Ledger], T]) -> T:
+    def run(self, work: Callable[[LeaseLedger], T]) -> T:
         """The result of `work`, once it is durable. An exception of it undoes all it wrote, and nothing else."""
         results: list[T] = self._results(Job(lambda ledger, _: [work(ledger)], [None]))
         return results[0]
 
-    def run_together(self, work: Callable[[Ledger, list[Item]], list[T]], items: Sequence[Item]) -> list[T]:
+    def run_together(self, work: Callable[[LeaseLedger, list[Item]], list[T]], items: Sequence[Item]) -> list[T]:
         """`run` for one result per item; jobs with equal `work` that wait next to each other become one."""
         return self._results(Job(work, items))
 
@@ -87,7 +87,7 @@ class Committer:
 
     def _write(self, batch: list[Job]) -> list[list[Any]]:
         with self._db.write() as connection:
-            ledger = Ledger(connection, self._clock())
+            ledger = LeaseLedger(connection, self._clock())
             results = [result for work, jobs in groupby(batch, _work) for result in _perform(ledger, work, jobs)]
             ledger.close()
         return results
@@ -109,7 +109,9 @@ def _size(job: Job) -> int:
     return len(job.items)
 
 
-def _perform(ledger: Ledger, work: Callable[[Ledger, list[Any]], list[Any]], jobs: Iterable[Job]) -> list[list[Any]]:
+def _perform(
+    ledger: LeaseLedger, work: Callable[[LeaseLedger, list[Any]], list[Any]], jobs: Iterable[Job]
+) -> list[list[Any]]:
     """The results of jobs that are the same work, job by job."""
     counts: list[int] = []
     items: list[Any] = []

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, insert, select, update
 from loomrl.errors import Conflict, HubError
 from loomrl.hub.codec import decode, encode
 from loomrl.hub.hub import GroupPlan
-from loomrl.hub.ledger import Ledger
+from loomrl.hub.ledger import LeaseLedger
 from loomrl.store.hub_tables import groups, trajectories
 from loomrl.types import NO_VERSION, End, Trajectory
 
@@ -87,7 +87,7 @@ class Delivery:
 class Intake:
     """Opens groups and stores attempts within one transaction, under the promises it is given."""
 
-    ledger: Ledger
+    ledger: LeaseLedger
     quorum: float
     timeout_s: float
 

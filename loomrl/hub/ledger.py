@@ -101,7 +101,7 @@ class Counters:
         return math.exp(-max(now - self.recent_at, 0.0) / RATE_S)
 
 
-class Ledger:
+class LeaseLedger:
     """State shared by one transaction's jobs. Its holder holds the write lock; `close` writes the counters."""
 
     def __init__(self, connection: Connection, now: float) -> None:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from loomrl.errors import HubError, LeaseLost
 from loomrl.gym.curriculum import Stake, shares
 from loomrl.hub.hub import MOST_AT_ONCE
-from loomrl.hub.ledger import Ledger, highest
+from loomrl.hub.ledger import LeaseLedger, highest
 from loomrl.store.hub_tables import groups, leases, trajectories
 from loomrl.store.notes import hub_notes
 
@@ -78,7 +78,7 @@ class Loan:
     positions: Sequence[int] = ()
 
 
-def sweep(ledger: Ledger) -> None:
+def sweep(ledger: LeaseLedger) -> None:
     """Take back expired leases; decide open groups whose time is up: handed out with the quorum met, else released."""
     _end(ledger, "expired", _is_expired(ledger.now))
     overdue = _is_overdue(ledger.now)
@@ -86,7 +86,7 @@ def sweep(ledger: Ledger) -> None:
     _change(ledger, overdue, "open", "released", cause="timeout")
 
 
-def release_stale(ledger: Ledger, *, floor: int) -> None:
+def release_stale(ledger: LeaseLedger, *, floor: int) -> None:
     """Take groups out that hold an attempt by a version before `floor`; finished or not, they are too old."""
     for state in ("ready", "open"):
         _change(ledger, _is_stale(state, floor), state, "released", cause="stale")
@@ -102,7 +102,7 @@ def is_stale(floor: int) -> ColumnElement[bool]:
     return _is_stale("ready", floor) | _is_stale("open", floor)
 
 
-def choose(ledger: Ledger, count: int, *, at_least: int) -> list[int]:
+def choose(ledger: LeaseLedger, count: int, *, at_least: int) -> list[int]:
     """The next groups to lease: environments by their shares, oldest first within each."""
     counters = ledger.environments.values()
     if sum(one.ready for one in counters) < at_least:
@@ -117,14 +117,14 @@ def choose(ledger: Ledger, count: int, *, at_least: int) -> list[int]:
     return sorted(chosen)
 
 
-def choose_named(ledger: Ledger, ids: Sequence[str]) -> list[int]:
+def choose_named(ledger: LeaseLedger, ids: Sequence[str]) -> list[int]:
     """The positions of those of these groups that are ready, in this order."""
     query = select(groups.c.id, groups.c.position, groups.c.state).where(groups.c.id.in_(ids))
     positions = {row.id: row.position for row in ledger.connection.execute(query) if row.state == "ready"}
     return [positions[id] for id in ids if id in positions]
 
 
-def find_loan(ledger: Ledger, lease_id: str) -> Loan | None:
+def find_loan(ledger: LeaseLedger, lease_id: str) -> Loan | None:
     """The groups of a lease that was given out before; LeaseLost if it ended."""
     if find(ledger, lease_id) is None:
         return None
@@ -139,7 +139,7 @@ def find_loan(ledger: Ledger, lease_id: str) -> Loan | None:
     )
 
 
-def lend(ledger: Ledger, loan: Loan) -> Loan:
+def lend(ledger: LeaseLedger, loan: Loan) -> Loan:
     """Make the groups of the loan its consumer's alone. A loan of nothing leaves no trace."""
     if not loan.positions:
         return loan
@@ -157,38 +157,38 @@ def lend(ledger: Ledger, loan: Loan) -> Loan:
     return loan
 
 
-def renew(ledger: Ledger, lease_id: str, expires_at: float) -> float:
+def renew(ledger: LeaseLedger, lease_id: str, expires_at: float) -> float:
     """Hold a lease until then; LeaseLost if it is not held."""
     _require_held(ledger, lease_id)
     ledger.connection.execute(update(leases).where(leases.c.id == lease_id).values(expires_at=expires_at))
     return expires_at
 
 
-def give_back(ledger: Ledger, lease_id: str) -> None:
+def give_back(ledger: LeaseLedger, lease_id: str) -> None:
     """Put the groups of a held lease back into the queue; without effect on one that ended."""
     _end(ledger, "released", (leases.c.id == lease_id) & leases.c.state.in_(HELD))
 
 
-def release_corrupt(ledger: Ledger, ids: Sequence[str]) -> None:
+def release_corrupt(ledger: LeaseLedger, ids: Sequence[str]) -> None:
     """Take leased groups out whose payload is damaged: they cannot be handed out."""
     _change(ledger, groups.c.id.in_(ids), "leased", "released", cause="corrupt", lease=None)
 
 
-def release_deleted(ledger: Ledger, positions: Sequence[int]) -> None:
+def release_deleted(ledger: LeaseLedger, positions: Sequence[int]) -> None:
     """Take groups out that lost an attempt before they were trained on: incomplete groups are not handed out."""
     for state in ("open", "ready", "leased"):
         which = groups.c.position.in_(positions) & (groups.c.state == state)
         _change(ledger, which, state, "released", cause="deleted", lease=None)
 
 
-def pin(ledger: Ledger, lease_id: str) -> None:
+def pin(ledger: LeaseLedger, lease_id: str) -> None:
     """Keep a lease from expiring until an ack or a release; LeaseLost if it is not held."""
     if _require(ledger, lease_id).state != "acked":
         _require_held(ledger, lease_id)
         ledger.connection.execute(update(leases).where(leases.c.id == lease_id).values(state="pinned"))
 
 
-def ack(ledger: Ledger, lease_id: str, version: int) -> None:
+def ack(ledger: LeaseLedger, lease_id: str, version: int) -> None:
     """These groups went into policy `version`; LeaseLost if they went back, HubError if another version has them."""
     lease = _require(ledger, lease_id)
     if lease.state == "acked" and lease.trained_into == version:
@@ -201,19 +201,19 @@ def ack(ledger: Ledger, lease_id: str, version: int) -> None:
     _change(ledger, groups.c.lease == lease_id, "leased", "acked")
 
 
-def find(ledger: Ledger, lease_id: str) -> Row[Any] | None:
+def find(ledger: LeaseLedger, lease_id: str) -> Row[Any] | None:
     """The row of a lease."""
     return ledger.connection.execute(select(leases).where(leases.c.id == lease_id)).one_or_none()
 
 
-def _require(ledger: Ledger, lease_id: str) -> Row[Any]:
+def _require(ledger: LeaseLedger, lease_id: str) -> Row[Any]:
     lease = find(ledger, lease_id)
     if lease is None:
         raise LeaseLost(f"Lease {lease_id!r} is unknown here. Discard what was learnt from it, and lease again.")
     return lease
 
 
-def _require_held(ledger: Ledger, lease_id: str) -> Row[Any]:
+def _require_held(ledger: LeaseLedger, lease_id: str) -> Row[Any]:
     lease = _require(ledger, lease_id)
     if lease.state not in HELD:
         raise LeaseLost(
@@ -223,13 +223,13 @@ def _require_held(ledger: Ledger, lease_id: str) -> Row[Any]:
     return lease
 
 
-def _end(ledger: Ledger, state: str, which: ColumnElement[bool]) -> None:
+def _end(ledger: LeaseLedger, state: str, which: ColumnElement[bool]) -> None:
     ended = ledger.connection.scalars(update(leases).where(which).values(state=state).returning(leases.c.id)).all()
     if ended:
         _change(ledger, groups.c.lease.in_(ended), "leased", "ready", lease=None)
 
 
-def _change(ledger: Ledger, which: ColumnElement[bool], origin: str, state: str, **values: str | None) -> None:
+def _change(ledger: LeaseLedger, which: ColumnElement[bool], origin: str, state: str, **values: str | None) -> None:
     """Move groups, all of which are in state `origin`, to another state, and count it.
 
     `origin` is no condition here: next to a key it would tempt the planner to walk the whole state's index.
@@ -260,7 +260,7 @@ def check_ids(ids: Sequence[str]) -> None:
         raise HubError(f"delete: {len(ids)} trajectories, at most {MOST_AT_ONCE} at once.")
 
 
-def delete_trajectories(ledger: Ledger, ids: Sequence[str]) -> list[str]:
+def delete_trajectories(ledger: LeaseLedger, ids: Sequence[str]) -> list[str]:
     """Delete these trajectories, and the groups of which nothing is left or will come; the ids that were there."""
     found = ledger.connection.execute(_FOUND, {"ids": list(ids)}).all()
     if not found:
@@ -276,7 +276,7 @@ def delete_trajectories(ledger: Ledger, ids: Sequence[str]) -> list[str]:
     return [row.id for row in found]
 
 
-def _keep_highest(ledger: Ledger, table: Table) -> None:
+def _keep_highest(ledger: LeaseLedger, table: Table) -> None:
     """Remember the table's highest position, which may be about to go."""
     key = highest(table)
     now = ledger.connection.scalar(select(func.max(table.c.position)))

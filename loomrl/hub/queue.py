@@ -29,7 +29,7 @@ from loomrl.hub.hub import (
     check_page,
 )
 from loomrl.hub.intake import Intake, Parcel, check_name, check_number, parcel
-from loomrl.hub.ledger import ALL_COUNTERS, Counters, Ledger
+from loomrl.hub.ledger import ALL_COUNTERS, Counters, LeaseLedger
 from loomrl.hub.lending import Loan, check_ids, delete_trajectories
 from loomrl.store.db import LoomDB
 from loomrl.store.hub_tables import groups, leases
@@ -101,7 +101,7 @@ class LocalHub(Shard):
         for plan in plans:
             _check(plan)
 
-        def job(ledger: Ledger) -> list[str]:
+        def job(ledger: LeaseLedger) -> list[str]:
             self._clear(ledger, max(plan.version for plan in plans))
             room = self._promises.capacity - elsewhere - _in_flight(ledger.environments.values())
             return self._intake(ledger).open(plans, room=room)
@@ -121,7 +121,7 @@ class LocalHub(Shard):
     ) -> Lease:
         check_counts(count, at_least)
 
-        def pick(ledger: Ledger) -> list[int]:
+        def pick(ledger: LeaseLedger) -> list[int]:
             if groups is None:
                 return lending.choose(ledger, count, at_least=at_least)
             named = lending.choose_named(ledger, groups)[:count]
@@ -142,7 +142,7 @@ class LocalHub(Shard):
 
     @override
     def available(self, *, version: int, groups: Sequence[str] | None = None) -> int:
-        def job(ledger: Ledger) -> int:
+        def job(ledger: LeaseLedger) -> int:
             self._clear(ledger, version)
             if groups is not None:
                 return len(lending.choose_named(ledger, groups))
@@ -194,7 +194,7 @@ class LocalHub(Shard):
         if not (0 < weight < math.inf and 0 <= min_share <= 1):
             raise HubError(f"{environment!r}: weight={weight} must be above 0, min_share={min_share} within 0..1.")
 
-        def job(ledger: Ledger) -> None:
+        def job(ledger: LeaseLedger) -> None:
             counters = ledger.counters(environment)
             counters.weight = weight
             counters.min_share = min_share
@@ -229,14 +229,14 @@ class LocalHub(Shard):
 
         return self._db.again(read)
 
-    def _take_in(self, ledger: Ledger, parcels: list[Parcel]) -> list[int]:
+    def _take_in(self, ledger: LeaseLedger, parcels: list[Parcel]) -> list[int]:
         return self._intake(ledger).store(parcels)
 
-    def _intake(self, ledger: Ledger) -> Intake:
+    def _intake(self, ledger: LeaseLedger) -> Intake:
         settings = self._promises.settings
         return Intake(ledger, settings.quorum, settings.group_timeout_s)
 
-    def _expiry(self, ledger: Ledger) -> float:
+    def _expiry(self, ledger: LeaseLedger) -> float:
         return ledger.now + self._promises.settings.lease_s
 
     def _sweep(self) -> None:
@@ -244,17 +244,19 @@ class LocalHub(Shard):
         if self._look(lambda connection: connection.scalar(lending.something_due(self._clock()))):
             self._committer.run(lending.sweep)
 
-    def _clear(self, ledger: Ledger, version: int) -> None:
+    def _clear(self, ledger: LeaseLedger, version: int) -> None:
         lending.sweep(ledger)
         lending.release_stale(ledger, floor=self._promises.floor(version))
 
-    def _lend(self, pick: Callable[[Ledger], list[int]], version: int, consumer: str, lease_id: str | None) -> Lease:
+    def _lend(
+        self, pick: Callable[[LeaseLedger], list[int]], version: int, consumer: str, lease_id: str | None
+    ) -> Lease:
         id = self._new_id() if lease_id is None else lease_id
         check_number("version", version)
         check_name("consumer", consumer)
         check_name("lease_id", id)
 
-        def job(ledger: Ledger) -> Loan:
+        def job(ledger: LeaseLedger) -> Loan:
             self._clear(ledger, version)
             loan = Loan(id=id, consumer=consumer, version=version, expires_at=self._expiry(ledger))
             return lending.find_loan(ledger, id) or lending.lend(ledger, replace(loan, positions=pick(ledger)))

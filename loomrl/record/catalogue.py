@@ -18,7 +18,7 @@ from loomrl.record.declaration import Column, Filter, Form, Page, Query, Record
 from loomrl.types import End, Feedback, PolicyVersion, Source, Stage
 
 if TYPE_CHECKING:
-    from loomrl.coordinator.job import Job
+    from loomrl.coordinator.job import TrainingJob
     from loomrl.serving.monitor.ledger import MonitorHit
     from loomrl.store import LoomDB
     from loomrl.store.ab_tests import AbTest
@@ -594,22 +594,22 @@ QUESTION_RECORDS = Record["Judgement"](
 )
 
 
-def training_as_json(job: "Job") -> dict[str, Any]:
+def training_as_json(job: "TrainingJob") -> dict[str, Any]:
     """A row of a training's log as one JSON object."""
     row = job.row()
     about = {"id": job.id, "endpoint": job.endpoint, "state": job.phase.value, "run": job.run, "at": job.at}
     return about | {name: value for name, value in row.content.items() if name not in ("experiment", "request")}
 
 
-def _read_trainings(db: "LoomDB", query: Query) -> "Page[Job]":
-    from loomrl.coordinator.job import Job
+def _read_trainings(db: "LoomDB", query: Query) -> "Page[TrainingJob]":
+    from loomrl.coordinator.job import TrainingJob
     from loomrl.store.trainings import list_trainings
 
     found = list_trainings(db, endpoint=query.get("endpoint"), limit=query.limit)
-    return Page([Job.of(row) for row in found])
+    return Page([TrainingJob.of(row) for row in found])
 
 
-TRAINING_RECORDS = Record["Job"](
+TRAINING_RECORDS = Record["TrainingJob"](
     name="training",
     plural="jobs",
     about="List the loop's trainings, latest change first.",

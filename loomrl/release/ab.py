@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from loomrl.errors import ConfigError
-from loomrl.release.comparison import Comparison, Mismatch, check_guard
+from loomrl.release.comparison import ArmComparison, Mismatch, check_guard
 from loomrl.release.guard import Better, Finding, Guard
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.observations import Observation
 
 ERROR_RATE = 0.05
 LOWER = ("error", "violation", "negative", "latency_s", "first_token_s", "refusal", "tokens", "empty", "later")
-"""Metrics of the gateway where less is better."""
+"""Metrics of the gateway where lower is better."""
 HIGHEST = {"latency_s": 60.0, "first_token_s": 60.0, "tokens": 4096.0, "entropy": 5.0}
-"""Values of guards beyond count as these; 1 of the other metrics."""
+"""Upper bound of a metric's values; 1 for other metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class ArmResult:
     share: float
     units: int
     findings: tuple[Finding, ...]
-    """The metric's first, then those of the guards."""
+    """The finding on the metric first, then those on the guards."""
     is_better: bool
     """Proved better in the metric."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AbResult:
     """The result of a test so far."""
 
     arms: tuple[ArmResult, ...]
@@ -39,7 +39,7 @@ class Result:
     """P-value of the shares: if units are not divided as planned, something else is wrong."""
     is_mismatched: bool
     silent: tuple[str, ...]
-    """Metrics that nobody has reported."""
+    """Metrics without observations."""
 
     @property
     def decision(self) -> str:
@@ -55,14 +55,14 @@ class Result:
 
 
 @dataclass(slots=True)
-class Reading:
-    """Reads a test's observations and tells its result. The challengers and their guards share one error rate."""
+class AbReading:
+    """Reads a test's observations and computes its result. The challengers and their guards share one error rate."""
 
     test: AbTest
     _units: dict[str, set[int]] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _mismatch: Mismatch = field(default_factory=Mismatch)
-    _comparisons: dict[str, tuple[Comparison, Comparison]] = field(init=False)
+    _comparisons: dict[str, tuple[ArmComparison, ArmComparison]] = field(init=False)
     """Challenger → it against the first, and the first against it: the other direction of the metric."""
 
     def __post_init__(self) -> None:
@@ -72,8 +72,8 @@ class Reading:
         rate = ERROR_RATE / 2 / len(others)
         self._comparisons = {
             other: (
-                Comparison(guards, baseline=first, challenger=other, error_rate=rate),
-                Comparison(guards[:1], baseline=other, challenger=first, error_rate=rate),
+                ArmComparison(guards, baseline=first, challenger=other, error_rate=rate),
+                ArmComparison(guards[:1], baseline=other, challenger=first, error_rate=rate),
             )
             for other in others
         }
@@ -93,7 +93,7 @@ class Reading:
             for comparison in pair:
                 comparison.observe(mine, lambda _: self.test.shares)
 
-    def result(self) -> Result:
+    def result(self) -> AbResult:
         """The result so far."""
         test = self.test
         arms = []
@@ -106,7 +106,7 @@ class Reading:
                 is_better = back.findings()[0].is_worse
             arms.append(ArmResult(name, share, len(self._units[name]), findings, is_better))
         silent = tuple(metric for metric in (test.metric, *test.guards) if metric not in self._seen)
-        return Result(tuple(arms), self._mismatch.p_value, self._mismatch.is_mismatched, silent)
+        return AbResult(tuple(arms), self._mismatch.p_value, self._mismatch.is_mismatched, silent)
 
     def _is_mine(self, each: Observation) -> bool:
         test = self.test
@@ -143,8 +143,8 @@ def _guard(metric: str, margin: float) -> Guard:
     return Guard(metric=metric, better=better, high=HIGHEST.get(metric, 1.0), margin=margin)
 
 
-def as_json(result: Result) -> Mapping[str, object]:
-    """For programs."""
+def as_json(result: AbResult) -> Mapping[str, object]:
+    """The result as JSON."""
     return {
         "decision": result.decision,
         "mismatch": {"p_value": result.mismatch, "is_mismatched": result.is_mismatched},

@@ -20,7 +20,7 @@ FEWEST_PROMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class BetScores:
     """Scores of units in order, for bets on harm (`score`, `below`) and on harmlessness (`-score`, `above`).
 
     A unit falls to the challenger with a known chance p, so `(is challenger - p) * (harm - centre)` has the mean
@@ -42,12 +42,12 @@ class Mean:
     count: float = 1.0
 
 
-def score(harm: Floats, is_challenger: Floats, chance: Floats, before: Mean) -> tuple[Scores, Mean]:
+def score(harm: Floats, is_challenger: Floats, chance: Floats, before: Mean) -> tuple[BetScores, Mean]:
     """Scores of harms in [0, 1], and the mean after them. Units are the last axis; others come before it."""
     start = np.broadcast_to(before.total, harm.shape[:-1])[..., None]
     totals = np.cumsum(np.concatenate([start, harm], axis=-1), axis=-1)
     centre = totals[..., :-1] / (before.count + np.arange(harm.shape[-1]))
-    found = Scores(
+    found = BetScores(
         (is_challenger - chance) * (harm - centre),
         chance * (1 - chance),
         np.maximum((1 - chance) * centre, chance * (1 - centre)),
@@ -88,7 +88,7 @@ def quantile_of(ordered: list[float], quantile: float) -> float:
     return ordered[max(0, math.ceil(quantile * len(ordered)) - 1)]
 
 
-class Comparison:
+class ArmComparison:
     """Evidence about a challenger arm against the baseline arm, valid whenever it is looked at.
 
     All guards together have one `error_rate`: the chance that a challenger that is at no moment worse in anything is
@@ -201,7 +201,7 @@ def check_guard(guard: Guard) -> None:
 
 
 @dataclass(slots=True)
-class _Arm:
+class _ArmValues:
     count: int = 0
     total: float = 0.0
     ordered: list[float] = field(default_factory=list)
@@ -220,10 +220,10 @@ class _Sums:
         self._mean = Mean()
         self.score = self.weight = 0.0
 
-    def take(self, harm: Floats, is_challenger: Floats, chance: Floats) -> Scores:
+    def take(self, harm: Floats, is_challenger: Floats, chance: Floats) -> BetScores:
         found, self._mean = score(harm, is_challenger, chance, self._mean)
-        self.score = _added(self.score, found.score)
-        self.weight = _added(self.weight, found.weight)
+        self.score = _add(self.score, found.score)
+        self.weight = _add(self.weight, found.weight)
         return found
 
     @property
@@ -242,11 +242,11 @@ class _Track:
         self._error_rate = error_rate
         self._range = guard.high - guard.low if guard.quantile is None else 1.0
         self._accepted = guard.margin / self._range if guard.quantile is None else guard.share
-        self._arms = (_Arm(), _Arm())
+        self._arms = (_ArmValues(), _ArmValues())
         self._plain = _Sums()
         self._eased = _Sums()
         self._worse, self._fine = Capital(0.0), Capital(-self._accepted)
-        self._history: list[Scores] = []
+        self._history: list[BetScores] = []
         self._bounds: tuple[float, float] | None = (-1.0, 1.0)
 
     def take(self, values: Floats, is_challenger: Floats, chance: Floats) -> None:
@@ -267,19 +267,20 @@ class _Track:
         self._fine.grow(-found.score, found.weight, found.above)
 
     def _harms(self, values: Floats, is_challenger: Floats) -> tuple[Floats, Floats]:
-        """Of means: 0 is the best value, 1 the worst."""
+        """Harms of values compared by their mean: 0 is the best value, 1 the worst."""
         guard = self.guard
         inside = np.clip(values, guard.low, guard.high)
         self.clipped += int((inside != values).sum())
         for index, arm in enumerate(self._arms):
             mine = inside[is_challenger == index]
             arm.count += len(mine)
-            arm.total = _added(arm.total, mine)
+            arm.total = _add(arm.total, mine)
         harm = (inside - guard.low if guard.better is Better.LOWER else guard.high - inside) / self._range
         return harm, np.where(is_challenger == 1, harm / (guard.times or 1.0), harm)
 
     def _beyond(self, values: Floats, is_challenger: Floats) -> tuple[Floats, Floats]:
-        """Of quantiles: 1 beyond the baseline's quantile up to then, else 0; NaN before there is one."""
+        """Harms of values compared by a quantile: 1 beyond the baseline's quantile up to then, else 0; NaN before there
+        is one."""
         baseline, challenger = self._arms
         found = beyond(values, is_challenger, self.guard, baseline.ordered)
         for value in values[is_challenger == 1].tolist():
@@ -320,13 +321,13 @@ class _Track:
             np.concatenate([getattr(part, name) for part in self._history])
             for name in ("score", "weight", "below", "above")
         )
-        self._history = [Scores(scored, weight, below, above)]
+        self._history = [BetScores(scored, weight, below, above)]
         low = least_difference(scored, weight, below, self._share_of_error)
         high = -least_difference(-scored, weight, above, self._share_of_error)
         return low, high
 
 
-def _added(before: float, values: Floats) -> float:
+def _add(before: float, values: Floats) -> float:
     """The sum, added one by one, so that it is the same however the values come in batches."""
     return float(np.cumsum(np.concatenate([[before], values]))[-1])
 

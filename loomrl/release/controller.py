@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from loomrl.config.release import ReleasePlan
-from loomrl.release.comparison import Comparison, Mismatch
+from loomrl.release.comparison import ArmComparison, Mismatch
 from loomrl.release.guard import Finding, Silence, silences
 from loomrl.release.ledger import Release, move
-from loomrl.release.passage import CANARY, SKEW_S, STABLE, START, Evidence, Passage, decide, guards_of, waits_for
+from loomrl.release.passage import CANARY, SKEW_S, STABLE, START, Passage, ReleaseEvidence, decide, guards_of, waits_for
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import ENDPOINTS, Endpoint, Role
 from loomrl.store.observations import Observation, read_observations
@@ -23,13 +23,13 @@ Shares = Mapping[str, float]
 
 
 @dataclass(slots=True)
-class Trail:
+class ReleaseEvidenceLog:
     """The evidence about a version in the observations since its release began."""
 
     plan: ReleasePlan
     first_revision: int
     shares: dict[int, Shares] = field(default_factory=dict)
-    """Of the arms that answer, by the endpoint's revision."""
+    """Shares of the answering arms, by the endpoint's revision."""
     trips: int = 0
     failed: int = 0
     """Units in a row, up to the last one, that failed."""
@@ -37,11 +37,11 @@ class Trail:
     _seen: set[int] = field(default_factory=set)
     _units: dict[int, set[int]] = field(default_factory=dict)
     """Revision → units that had the new version under it."""
-    _comparison: Comparison = field(init=False)
+    _comparison: ArmComparison = field(init=False)
     _mismatch: Mismatch = field(default_factory=Mismatch)
 
     def __post_init__(self) -> None:
-        self._comparison = Comparison(
+        self._comparison = ArmComparison(
             guards_of(self.plan), baseline=STABLE, challenger=CANARY, error_rate=self.plan.error_rate
         )
 
@@ -59,9 +59,11 @@ class Trail:
         """One for each guard of the plan."""
         return self._comparison.findings(with_bounds=with_bounds)
 
-    def evidence(self, *, since_revision: int, is_up: bool, is_touched: str, with_bounds: bool = True) -> Evidence:
+    def evidence(
+        self, *, since_revision: int, is_up: bool, is_touched: str, with_bounds: bool = True
+    ) -> ReleaseEvidence:
         """The evidence in a step that began with this revision of the endpoint."""
-        return Evidence(
+        return ReleaseEvidence(
             findings=self.findings(with_bounds=with_bounds),
             units=len(set().union(*(units for revision, units in self._units.items() if revision >= since_revision))),
             failed=self.failed,
@@ -95,7 +97,7 @@ BATCH = 1000
 MOST_REVISIONS = 100_000
 
 
-class Clock:
+class AnchoredClock:
     """Wall time that notices jumps: it is anchored to the monotonic clock."""
 
     def __init__(self, wall: Callable[[], float] | None = None) -> None:
@@ -113,12 +115,12 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ReleaseLook:
     """A release at a moment."""
 
     release: Release
     present: Endpoint
-    evidence: Evidence
+    evidence: ReleaseEvidence
     now: float
 
     @property
@@ -134,19 +136,19 @@ class Look:
         return () if self.release.passage.step == START else silences(self.evidence.findings)
 
 
-class Observer:
+class ReleaseObserver:
     """Follows an endpoint's releases, and reads the evidence on each once."""
 
     def __init__(self, db: LoomDB, endpoint: str) -> None:
         self._db = db
         self._endpoint = endpoint
-        self._clock = Clock()
-        self._trail: Trail | None = None
+        self._clock = AnchoredClock()
+        self._trail: ReleaseEvidenceLog | None = None
         self._of = ""
         self._position = 0
         self._rows: list[ReleaseRow] = []
 
-    def look(self, *, is_ended_too: bool = False, with_bounds: bool = True) -> Look | None:
+    def look(self, *, is_ended_too: bool = False, with_bounds: bool = True) -> ReleaseLook | None:
         """The latest release and its evidence now; None if none is open, unless an ended one is asked for too.
 
         Bounds cost a pass over all units, and nothing is decided by them.
@@ -161,7 +163,7 @@ class Observer:
             self._of = newest.release
             self._position = release.after
             self._rows = []
-            self._trail = Trail(release.plan, release.first_revision)
+            self._trail = ReleaseEvidenceLog(release.plan, release.first_revision)
         if not self._rows or self._rows[-1].number != newest.number:
             self._rows = read_release(self._db, newest.release)
             release = Release.of(self._rows[-1])
@@ -174,9 +176,9 @@ class Observer:
             with_bounds=with_bounds,
         )
         now, jumped_s = self._clock.look()
-        return Look(release=release, present=present, evidence=replace(evidence, jumped_s=jumped_s), now=now)
+        return ReleaseLook(release=release, present=present, evidence=replace(evidence, jumped_s=jumped_s), now=now)
 
-    def bounded(self, look: Look) -> Look:
+    def bounded(self, look: ReleaseLook) -> ReleaseLook:
         """The same look with bounds, a moment later."""
         assert self._trail is not None
         findings = self._trail.findings()
@@ -217,9 +219,9 @@ class Moment:
     findings: tuple[Finding, ...]
 
 
-def past(db: LoomDB, release: Release, *, since: float, until: float, count: int = 120) -> list[Moment]:
+def replay_evidence(db: LoomDB, release: Release, *, since: float, until: float, count: int = 120) -> list[Moment]:
     """The evidence on a release at so many moments, recomputed from the log of observations."""
-    trail = Trail(release.plan, release.first_revision)
+    trail = ReleaseEvidenceLog(release.plan, release.first_revision)
     position = release.after
     observed = []
     endpoint = release.row.endpoint
@@ -245,7 +247,7 @@ def _shares(endpoint: Endpoint) -> dict[str, float]:
     return {arm.name: arm.share for arm in endpoint.arms if arm.role is not Role.SHADOW and arm.share > 0}
 
 
-def _decided(look: Look) -> Passage | None:
+def _decide(look: ReleaseLook) -> Passage | None:
     return decide(look.release.plan, look.release.passage, look.evidence, look.now)
 
 
@@ -254,16 +256,16 @@ class Controller:
 
     def __init__(self, db: LoomDB, endpoint: str) -> None:
         self._db = db
-        self._observer = Observer(db, endpoint)
+        self._observer = ReleaseObserver(db, endpoint)
 
     def tick(self) -> Release | None:
         """Look once; the release's new state if it was moved on."""
         look = self._observer.look(with_bounds=False)
-        if look is None or _decided(look) is None:
+        if look is None or _decide(look) is None:
             return None
         look = self._observer.bounded(look)  # for the record
         release = look.release
-        passage = _decided(look)
+        passage = _decide(look)
         if passage is None:
             return None
         row = release.next_row(passage, look.evidence, who="", at=look.now)

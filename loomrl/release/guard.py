@@ -35,7 +35,7 @@ class Guard:
     which is eased by `times` or `margin` for the challenger's where the question is if it is fine. Beyond is above
     where lower is better, else below."""
     share: float = 0.0
-    """Of a quantile: this much more of the challenger's units may lie beyond it."""
+    """With a quantile: accepted increase of the share of units beyond it."""
     longest: float | None = None
     """Only units whose prompts are among this share of the longest up to then."""
     required: bool = True
@@ -129,7 +129,7 @@ def silences(findings: Sequence[Finding]) -> tuple[Silence, ...]:
     """The guards that one of the versions has no observations of."""
     heard = {each.guard.metric for each in findings if each.baseline.count and each.challenger.count}
     longest = any(each.guard.longest and not each.challenger.count for each in findings)
-    found = unheard([each.guard for each in findings], heard)
+    found = unobserved([each.guard for each in findings], heard)
     if longest and "tokens" in heard:
         meaning = "no prompt was long beside the others, so answers to long prompts are not compared by themselves"
         labels = [each.guard.label for each in findings if each.guard.longest and not each.challenger.count]
@@ -137,7 +137,7 @@ def silences(findings: Sequence[Finding]) -> tuple[Silence, ...]:
     return found
 
 
-def unheard(guards: Sequence[Guard], heard: Set[str]) -> tuple[Silence, ...]:
+def unobserved(guards: Sequence[Guard], heard: Set[str]) -> tuple[Silence, ...]:
     """The guards of metrics that were not heard of, by what that means."""
     told = {metric for group in ALTERNATIVES if not heard.isdisjoint(group) for metric in group} | {*heard}
     by_meaning: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Releases in LoomDB: begun, moved by controllers, and by people's commands."""
+"""Releases in LoomDB: begun, and moved by controllers and by people's commands."""
 
 import math
 from collections.abc import Mapping
@@ -9,15 +9,15 @@ from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError, StoreError
 from loomrl.release.guard import Finding
 from loomrl.release.passage import (
-    Evidence,
+    Command,
     Passage,
-    Phase,
-    Word,
+    ReleaseEvidence,
+    ReleasePhase,
+    apply_command,
     arms_of,
     choose_strategy,
-    is_step_heard,
+    is_step_answering,
     refuse_arms,
-    told,
 )
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Endpoint, State, show_endpoint
@@ -27,9 +27,9 @@ from loomrl.store.verdicts import StoredVerdict
 from loomrl.types import Stage, Verdict
 
 COORDINATOR = "coordinator"
-"""Who releases what a loop has trained."""
+"""Name under which a loop's coordinator begins releases."""
 TRIES = 20
-"""A person's command is retried this often if a controller moves the release at the same moment."""
+"""Attempts at a person's command while controllers move the release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Release:
     """Key of the policy that was stable when it began."""
     challenger: str
     first_revision: int
-    """The endpoint's, from which on observations count."""
+    """First endpoint revision whose observations count."""
     after: int
     """Position in the observations at which they begin."""
     verdict: Verdict
@@ -59,7 +59,7 @@ class Release:
         return cls(
             row=row,
             plan=ReleasePlan.parse(content["plan"], origin=f"release {row.release}"),
-            passage=Passage(**{**passage, "phase": Phase(passage["phase"]), "reason": row.reason}),
+            passage=Passage(**{**passage, "phase": ReleasePhase(passage["phase"]), "reason": row.reason}),
             baseline=content["baseline"],
             challenger=content["challenger"],
             first_revision=content["first_revision"],
@@ -68,7 +68,7 @@ class Release:
             contents=content["contents"],
         )
 
-    def next_row(self, passage: Passage, evidence: Evidence | None, *, who: str, at: float) -> ReleaseRow:
+    def next_row(self, passage: Passage, evidence: ReleaseEvidence | None, *, who: str, at: float) -> ReleaseRow:
         """The row of the next state, with the evidence that it was decided on."""
         content = {
             **self.row.content,
@@ -206,8 +206,8 @@ def releasable(db: LoomDB, endpoint: str, challenger: str) -> Endpoint:
 
 
 def move(db: LoomDB, release: Release, to: Passage, present: Endpoint, row: ReleaseRow) -> Release | None:
-    """Store the next state with all its consequences; None if somebody else moved the release or the endpoint."""
-    arms = None if to.phase is Phase.STOPPED else release.arms(to, present)
+    """Store the next state with all its consequences; None if the release or the endpoint was moved meanwhile."""
+    arms = None if to.phase is ReleasePhase.STOPPED else release.arms(to, present)
     change = Change(
         arms=arms,
         seen=present.revision,
@@ -219,12 +219,12 @@ def move(db: LoomDB, release: Release, to: Passage, present: Endpoint, row: Rele
     return None if stored is None else Release.of(stored)
 
 
-def tell(db: LoomDB, endpoint: str, word: Word, *, who: str, why: str, at: float) -> Release:
-    """Obey a person's command at once, and record it."""
+def command_release(db: LoomDB, endpoint: str, word: Command, *, who: str, why: str, at: float) -> Release:
+    """Apply a person's command at once, and record it."""
     for _ in range(TRIES):
         release = latest(db, endpoint)
         present = show_endpoint(db, endpoint)
-        passage = told(release.plan, release.passage, word, who=who, why=why, now=at)
+        passage = apply_command(release.plan, release.passage, word, who=who, why=why, now=at)
         if touched := release.touched(present):
             raise ConfigError(f"{word}: the endpoint was changed meanwhile ({touched}): its arms are left alone.")
         row = release.next_row(passage, None, who=who, at=at)
@@ -242,7 +242,7 @@ def latest(db: LoomDB, endpoint: str) -> Release:
     return Release.of(row)
 
 
-def evidence_as_json(evidence: Evidence) -> dict[str, Any]:
+def evidence_as_json(evidence: ReleaseEvidence) -> dict[str, Any]:
     """The evidence as plain JSON values; null where there is no number yet."""
     return {
         "findings": [_finding(each) for each in evidence.findings],
@@ -271,20 +271,20 @@ def _numbers(given: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _plain(passage: Passage) -> dict[str, Any]:
-    """Without the reason, which every row has."""
+    """The passage as plain data, without the reason, which is a column."""
     return {name: value for name, value in asdict(passage).items() if name != "reason"}
 
 
 def _stages(release: Release, to: Passage) -> dict[str, Stage]:
     """The stages of both versions in a state."""
     match to.phase:
-        case Phase.OPEN:
-            return {release.challenger: Stage.CANARY} if is_step_heard(release.plan, to) else {}
-        case Phase.DONE if is_step_heard(release.plan, to):
+        case ReleasePhase.OPEN:
+            return {release.challenger: Stage.CANARY} if is_step_answering(release.plan, to) else {}
+        case ReleasePhase.DONE if is_step_answering(release.plan, to):
             return {release.challenger: Stage.PRODUCTION, release.baseline: Stage.RETIRED}
-        case Phase.ROLLED_BACK:
+        case ReleasePhase.ROLLED_BACK:
             return {release.challenger: Stage.RETIRED, release.baseline: Stage.PRODUCTION}
-        case Phase.ABORTED | Phase.DONE:
+        case ReleasePhase.ABORTED | ReleasePhase.DONE:
             return {release.challenger: Stage.CANDIDATE, release.baseline: Stage.PRODUCTION}
-        case Phase.STOPPED:
+        case ReleasePhase.STOPPED:
             return {}

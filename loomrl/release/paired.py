@@ -11,7 +11,7 @@ from loomrl.release.comparison import check_guard
 from loomrl.release.guard import Better, Finding, Guard, Side
 
 
-def paired(
+def compare_pairs(
     guard: Guard, pairs: Iterable[tuple[float, float]], *, error_rate: float = 0.05, planned: int | None = None
 ) -> Finding:
     """The evidence of pairs (baseline's value, challenger's value) of the same tasks, in an order known beforehand.
@@ -33,12 +33,12 @@ def paired(
     harms = (clipped - guard.low if guard.better is Better.LOWER else guard.high - clipped) / span
     plain = harms[:, 1] - harms[:, 0]
     eased = harms[:, 1] / (guard.times or 1.0) - harms[:, 0]
-    bets = BETS if planned is None else _suited(plain, planned, error_rate)
+    bets = BETS if planned is None else _suited_bets(plain, planned, error_rate)
     weight = np.ones(len(plain))
     accepted = guard.margin / span
     low = least_difference(plain, weight, weight, error_rate, bets)
     high = -least_difference(-plain, weight, weight, error_rate, bets)
-    is_proved = _refuted(plain, 0.0, error_rate, bets)
+    is_proved = _is_refuted(plain, 0.0, error_rate, bets)
     difference = float(plain.mean()) if len(plain) else math.nan
     if guard.better is Better.HIGHER:
         difference, low, high = -difference, -high, -low
@@ -52,17 +52,17 @@ def paired(
         high=high * span,
         is_proved=is_proved,
         is_worse=is_proved and float(eased.mean()) > accepted,
-        is_fine=_refuted(-eased, -accepted, error_rate, bets),
+        is_fine=_is_refuted(-eased, -accepted, error_rate, bets),
     )
 
 
-def _refuted(score: Floats, difference: float, error_rate: float, bets: Floats) -> bool:
+def _is_refuted(score: Floats, difference: float, error_rate: float, bets: Floats) -> bool:
     """True if a mean of at most `difference` was refuted at any number of pairs."""
     ones = np.ones(len(score))
     return bool((log_capital(score, ones, ones, difference, bets) >= -math.log(error_rate)).any())
 
 
-def _suited(differences: Floats, planned: int, error_rate: float) -> Floats:
+def _suited_bets(differences: Floats, planned: int, error_rate: float) -> Floats:
     """The bet before each pair that suits the planned number and the variance until then."""
     before = np.arange(len(differences))
     sums = np.concatenate([[0.0], np.cumsum(differences)[:-1]])[: len(before)]

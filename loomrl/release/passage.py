@@ -19,7 +19,7 @@ class PlanStep:
     """A step of a release."""
 
     share: float
-    """Of the traffic; of a shadow, of the calls that it gets a copy of."""
+    """Share of the traffic; for a shadow, share of the calls that are copied."""
     minutes: float
     units: int
     is_shadow: bool = False
@@ -29,7 +29,7 @@ class PlanStep:
 
 
 def steps_of(plan: ReleasePlan) -> tuple[PlanStep, ...]:
-    """The steps of a plan whose strategy is settled."""
+    """The steps of a plan whose strategy is chosen."""
     ramp = tuple(PlanStep(share=step.share, minutes=step.minutes, units=step.units) for step in plan.steps)
     shadow = PlanStep(share=plan.shadow.share, minutes=plan.shadow.minutes, units=0, is_shadow=True)
     match plan.strategy:
@@ -51,7 +51,7 @@ def guards_of(plan: ReleasePlan) -> tuple[Guard, ...]:
 
 
 def choose_strategy(plan: ReleasePlan, strategy: str, first_share: float) -> ReleasePlan:
-    """The plan with the strategy that the gate advises, and its first share, unless the plan says one itself."""
+    """The plan with the strategy and first share that the gate advises, unless the plan has a strategy."""
     if plan.strategy != "auto":
         return plan
     if strategy != "canary":
@@ -82,19 +82,19 @@ SKEW_S = 5.0
 """Clocks of controllers may differ by this."""
 
 
-class Phase(StrEnum):
-    """The state of a release. All but OPEN are ends."""
+class ReleasePhase(StrEnum):
+    """The state of a release; all but OPEN are final."""
 
     OPEN = "open"
     DONE = "done"
     ROLLED_BACK = "rolled_back"
     ABORTED = "aborted"
     STOPPED = "stopped"
-    """Somebody changed the endpoint: the release leaves its arms alone."""
+    """The endpoint was changed by others: the release leaves its arms alone."""
 
 
-class Word(StrEnum):
-    """A person's word."""
+class Command(StrEnum):
+    """A person's command."""
 
     APPROVE = "approve"
     PAUSE = "pause"
@@ -107,7 +107,7 @@ class Word(StrEnum):
 class Passage:
     """The state of a release, from one row of its log to the next."""
 
-    phase: Phase = Phase.OPEN
+    phase: ReleasePhase = ReleasePhase.OPEN
     step: int = START
     since: float
     """Unix time at which the step began."""
@@ -119,12 +119,12 @@ class Passage:
     @property
     def is_open(self) -> bool:
         """True until the release has ended."""
-        return self.phase is Phase.OPEN
+        return self.phase is ReleasePhase.OPEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """Everything known about the new version at a moment."""
+class ReleaseEvidence:
+    """The evidence on the new version at a moment."""
 
     findings: tuple[Finding, ...] = ()
     units: int = 0
@@ -140,21 +140,21 @@ class Evidence:
     is_mismatched: bool = False
     """The units do not divide as the shares say."""
     is_touched: str = ""
-    """Somebody changed the endpoint's arms: what there is now; else empty."""
+    """The endpoint's arms if others changed them; else empty."""
     jumped_s: float = 0.0
-    """The clock has jumped by so much since the last look."""
+    """Seconds by which the clock has jumped since the last look."""
 
 
-def decide(plan: ReleasePlan, now_at: Passage, evidence: Evidence, now: float) -> Passage | None:
+def decide(plan: ReleasePlan, now_at: Passage, evidence: ReleaseEvidence, now: float) -> Passage | None:
     """The next state, or None while there is nothing to do."""
     if not now_at.is_open:
         return None
     if evidence.is_touched:
         said = f"the endpoint was changed meanwhile ({evidence.is_touched}): its arms are left alone"
-        return _ended(now_at, Phase.STOPPED, said, now)
+        return _end(now_at, ReleasePhase.STOPPED, said, now)
     fault = fault_of(plan, now_at, evidence)
     if fault:
-        return _ended(now_at, Phase.ROLLED_BACK, fault, now)
+        return _end(now_at, ReleasePhase.ROLLED_BACK, fault, now)
     if now_at.since > now + SKEW_S or (evidence.jumped_s and now_at.since < now - SKEW_S):
         return replace(now_at, since=now, reason="the clock jumped: the time of this step begins again")
     if waits_for(plan, now_at, evidence, now):
@@ -164,10 +164,10 @@ def decide(plan: ReleasePlan, now_at: Passage, evidence: Evidence, now: float) -
         reason = f"step {now_at.step + 2} of {len(steps)}: {steps[now_at.step + 1]}"
         return replace(now_at, step=now_at.step + 1, since=now, reason=reason)
     said = "the shadow's time is over" if steps[-1].is_shadow else "the new version is the stable one"
-    return _ended(now_at, Phase.DONE, said, now)
+    return _end(now_at, ReleasePhase.DONE, said, now)
 
 
-def fault_of(plan: ReleasePlan, now_at: Passage, evidence: Evidence) -> str:
+def fault_of(plan: ReleasePlan, now_at: Passage, evidence: ReleaseEvidence) -> str:
     """The reason for an immediate rollback; empty if there is none."""
     if now_at.step == START:
         return ""
@@ -183,7 +183,7 @@ def fault_of(plan: ReleasePlan, now_at: Passage, evidence: Evidence) -> str:
     return ""
 
 
-def waits_for(plan: ReleasePlan, now_at: Passage, evidence: Evidence, now: float) -> tuple[str, ...]:
+def waits_for(plan: ReleasePlan, now_at: Passage, evidence: ReleaseEvidence, now: float) -> tuple[str, ...]:
     """The reasons that keep the release in its step, for people; empty if the next one may begin."""
     steps = steps_of(plan)
     step = steps[now_at.step] if now_at.step >= 0 else None
@@ -192,39 +192,39 @@ def waits_for(plan: ReleasePlan, now_at: Passage, evidence: Evidence, now: float
     if step is None and not evidence.is_up:
         reasons.append("no replica of the new version is up yet")
     if step is not None:
-        reasons += _unfinished(step, now_at, evidence, now)
+        reasons += _step_waits(step, now_at, evidence, now)
     if evidence.is_mismatched and after is not None:
         reasons.append("users and sessions do not divide among the arms as the shares say: nothing can be compared")
     if after is not None and after.share in plan.approvals and now_at.approved <= now_at.step:
         reasons.append(f"{after} needs the approval of one of {', '.join(plan.approvers)}")
     if after is not None and step is not None and after is steps[-1] and not step.is_shadow:
-        reasons += _unproved(plan, evidence)
+        reasons += _proof_waits(plan, evidence)
     return tuple(reasons)
 
 
-def told(plan: ReleasePlan, now_at: Passage, word: Word, *, who: str, why: str, now: float) -> Passage:
+def apply_command(plan: ReleasePlan, now_at: Passage, word: Command, *, who: str, why: str, now: float) -> Passage:
     """The state after a person's command; a ConfigError if it has no meaning now, or the person may not give it."""
-    if word is Word.ROLLBACK and now_at.phase in (Phase.DONE, Phase.OPEN):
-        return _ended(now_at, Phase.ROLLED_BACK, _said(word, who, why), now)
+    if word is Command.ROLLBACK and now_at.phase in (ReleasePhase.DONE, ReleasePhase.OPEN):
+        return _end(now_at, ReleasePhase.ROLLED_BACK, _command_reason(word, who, why), now)
     if not now_at.is_open:
         raise ConfigError(f"{word}: the release is over ({now_at.phase}: {now_at.reason}).")
     match word:
-        case Word.APPROVE:
-            return _approved(plan, now_at, who=who, why=why)
-        case Word.PAUSE if now_at.is_paused:
+        case Command.APPROVE:
+            return _approve(plan, now_at, who=who, why=why)
+        case Command.PAUSE if now_at.is_paused:
             raise ConfigError(f"pause: it is paused already ({now_at.reason}).")
-        case Word.PAUSE:
-            return replace(now_at, is_paused=True, reason=_said(word, who, why))
-        case Word.RESUME if not now_at.is_paused:
+        case Command.PAUSE:
+            return replace(now_at, is_paused=True, reason=_command_reason(word, who, why))
+        case Command.RESUME if not now_at.is_paused:
             raise ConfigError("resume: the release is not paused.")
-        case Word.RESUME:
-            return replace(now_at, is_paused=False, reason=_said(word, who, why))
+        case Command.RESUME:
+            return replace(now_at, is_paused=False, reason=_command_reason(word, who, why))
         case _:
-            return _ended(now_at, Phase.ABORTED, _said(word, who, why), now)
+            return _end(now_at, ReleasePhase.ABORTED, _command_reason(word, who, why), now)
 
 
-def is_step_heard(plan: ReleasePlan, at: Passage) -> bool:
-    """True if the new version answers callers in this step."""
+def is_step_answering(plan: ReleasePlan, at: Passage) -> bool:
+    """True if callers get answers of the new version in this step."""
     return at.step >= 0 and not steps_of(plan)[at.step].is_shadow
 
 
@@ -245,11 +245,11 @@ def arms_of(
     new = Arm(name=STABLE, policy=challenger, content=contents.get(challenger, ""))
     others = [arm for arm in present if arm.name not in (_stable_in(present).name, CANARY)]
     match at.phase:
-        case Phase.DONE if not steps_of(plan)[-1].is_shadow:
+        case ReleasePhase.DONE if not steps_of(plan)[-1].is_shadow:
             return [new, *others]
-        case Phase.STOPPED:
+        case ReleasePhase.STOPPED:
             return list(present)
-        case Phase.OPEN:
+        case ReleasePhase.OPEN:
             step = steps_of(plan)[at.step] if at.step >= 0 else PlanStep(share=0.0, minutes=0, units=0)
             role = Role.SHADOW if step.is_shadow else Role.CANARY
             heard = 0.0 if step.is_shadow else step.share
@@ -283,15 +283,15 @@ def refuse_arms(endpoint: str, present: Sequence[Arm]) -> None:
             )
 
 
-def parse_word(text: str) -> Word:
-    """A word by name."""
+def parse_command(text: str) -> Command:
+    """The command of this name."""
     try:
-        return Word(text)
+        return Command(text)
     except ValueError:
-        raise ConfigError(f"{text!r}: known are {', '.join(Word)}.{did_you_mean(text, list(Word))}") from None
+        raise ConfigError(f"{text!r}: known are {', '.join(Command)}.{did_you_mean(text, list(Command))}") from None
 
 
-def _unfinished(step: PlanStep, now_at: Passage, evidence: Evidence, now: float) -> list[str]:
+def _step_waits(step: PlanStep, now_at: Passage, evidence: ReleaseEvidence, now: float) -> list[str]:
     left = now_at.since + 60 * step.minutes - now
     reasons = [f"{step} lasts another {left / 60:.1f} minutes"] if left > 0 else []
     if evidence.units < step.units:
@@ -299,7 +299,7 @@ def _unfinished(step: PlanStep, now_at: Passage, evidence: Evidence, now: float)
     return reasons
 
 
-def _unproved(plan: ReleasePlan, evidence: Evidence) -> list[str]:
+def _proof_waits(plan: ReleasePlan, evidence: ReleaseEvidence) -> list[str]:
     """The metrics that must be proved fine before the version gets all of the traffic."""
     reasons = []
     for guard, finding in zip(plan.guards, evidence.findings, strict=True):
@@ -321,7 +321,7 @@ def _is_beyond(guard: GuardSetting, finding: Finding) -> bool:
     return finding.is_proved and finding.challenger.value < guard.limit
 
 
-def _approved(plan: ReleasePlan, now_at: Passage, *, who: str, why: str) -> Passage:
+def _approve(plan: ReleasePlan, now_at: Passage, *, who: str, why: str) -> Passage:
     steps = steps_of(plan)
     if who not in plan.approvers:
         allowed = ", ".join(plan.approvers) or "nobody: it asks for no approval"
@@ -331,15 +331,15 @@ def _approved(plan: ReleasePlan, now_at: Passage, *, who: str, why: str) -> Pass
     ]
     if not asked:
         raise ConfigError("approve: every step that needs an approval has it.")
-    said = f"{_said(Word.APPROVE, who, why)}: {steps[asked[0]]}"
+    said = f"{_command_reason(Command.APPROVE, who, why)}: {steps[asked[0]]}"
     return replace(now_at, approved=asked[0], reason=said)
 
 
-def _said(word: Word, who: str, why: str) -> str:
+def _command_reason(word: Command, who: str, why: str) -> str:
     return f"{word} by {who}" + (f" ({why})" if why else "")
 
 
-def _ended(now_at: Passage, phase: Phase, reason: str, now: float) -> Passage:
+def _end(now_at: Passage, phase: ReleasePhase, reason: str, now: float) -> Passage:
     return replace(now_at, phase=phase, since=now, is_paused=False, reason=reason)
 
 

@@ -10,7 +10,7 @@ from loomrl.release.betting import BETS, Floats, factors, log_mean_exp
 from loomrl.release.comparison import Mean, score
 
 MOST_UNITS = 400_000
-"""Of both arms; effects that need more are refused."""
+"""Maximum units of both arms; effects that need more are refused."""
 TESTS = 200
 """Simulated tests: the power is accurate to 0.06."""
 CHUNK = 1000
@@ -23,13 +23,13 @@ class Effect:
 
     mean: float
     difference: float
-    """Of the challenger, in either direction."""
+    """Challenger minus baseline, in either direction."""
     deviation: float | None = None
-    """Of both arms; None for a rate."""
+    """Standard deviation of both arms; None for a rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class SampleSize:
     """Units until the effect is found with the wanted power."""
 
     baseline: int
@@ -38,20 +38,20 @@ class Size:
     """Units of the challenger until half of the tests have found it."""
 
 
-def plan_size(effect: Effect, *, share: float = 0.5, error_rate: float = 0.05, power: float = 0.8) -> Size:
+def plan_size(effect: Effect, *, share: float = 0.5, error_rate: float = 0.05, power: float = 0.8) -> SampleSize:
     """The units per arm until a comparison that is looked at all the time proves the direction of this effect.
 
     `share` is the challenger's among units of the two arms; `error_rate` is that of one direction of one guard.
     """
     _check(effect, share, power)
-    needed = np.sort(_simulated(effect, share, error_rate))
+    needed = np.sort(_simulate(effect, share, error_rate))
     units = needed[math.ceil(power * TESTS) - 1]
     if not math.isfinite(units):
         raise ConfigError(
             f"difference={effect.difference}: {MOST_UNITS} units do not find it with power {power}. "
             "Ask for a larger difference or a share closer to 0.5."
         )
-    return Size(
+    return SampleSize(
         baseline=math.ceil(units * (1 - share)),
         challenger=math.ceil(units * share),
         median=math.ceil(needed[TESTS // 2] * share),
@@ -74,7 +74,7 @@ def _check(effect: Effect, share: float, power: float) -> None:
         raise ConfigError(f"power={power}: must lie between 0 and 1, for example 0.8.")
 
 
-def _simulated(effect: Effect, share: float, error_rate: float) -> Floats:
+def _simulate(effect: Effect, share: float, error_rate: float) -> Floats:
     """Units of both arms until each of `TESTS` tests found the effect; infinite for those that did not."""
     rng = np.random.default_rng(0)
     needed = np.full(TESTS, math.inf)
@@ -85,7 +85,7 @@ def _simulated(effect: Effect, share: float, error_rate: float) -> Floats:
     while len(open_tests) and done < MOST_UNITS:
         shape = (len(open_tests), CHUNK)
         is_challenger = (rng.random(shape) < share).astype(np.float64)
-        values = _drawn(rng, effect, is_challenger)
+        values = _draw(rng, effect, is_challenger)
         harm = values if effect.difference > 0 else 1 - values
         found, after = score(harm, is_challenger, np.full(shape, share), before)
         grown = logs[:, None] + np.cumsum(np.log(factors(found.score, found.weight, found.below, 0.0)), axis=1)
@@ -99,7 +99,7 @@ def _simulated(effect: Effect, share: float, error_rate: float) -> Floats:
     return needed
 
 
-def _drawn(rng: np.random.Generator, effect: Effect, is_challenger: Floats) -> Floats:
+def _draw(rng: np.random.Generator, effect: Effect, is_challenger: Floats) -> Floats:
     mean = effect.mean + effect.difference * is_challenger
     if effect.deviation is None:
         return (rng.random(mean.shape) < mean).astype(np.float64)

@@ -44,7 +44,7 @@ def served_numbers(db: LoomDB, run: str) -> set[int]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Ledger:
+class VersionLedger:
     """The committed state of a run, and how versions enter it."""
 
     experiment: AnyExperiment

@@ -18,12 +18,12 @@ from loomrl.bus.sink import REJECTED
 from loomrl.config import HubConfig
 from loomrl.coordinator.alarm import BusWatch, open_alarms
 from loomrl.coordinator.contract import ALERT
-from loomrl.coordinator.job import Job, Phase
+from loomrl.coordinator.job import JobPhase, TrainingJob
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.observability import family
 from loomrl.observability.exposition import Route, metrics_route, targets_route
-from loomrl.release.ab import ArmResult, Reading
+from loomrl.release.ab import AbReading, ArmResult
 from loomrl.serving.monitor.ledger import KIND as HIT
 from loomrl.store import LoomDB, beside
 from loomrl.store.ab_tests import AbTest, list_tests
@@ -49,7 +49,7 @@ PAGE = 1000
 
 @dataclass(slots=True)
 class _Followed:
-    reading: Reading
+    reading: AbReading
     after: int = 0
 
 
@@ -67,7 +67,7 @@ class AbResults:
         mean = family.AB_MEAN.measured()
         difference = family.AB_DIFFERENCE.measured()
         running = {(test.name, test.started_at): test for test in list_tests(self._db) if test.is_running(now)}
-        self._followed = {key: self._followed.get(key) or _Followed(Reading(test)) for key, test in running.items()}
+        self._followed = {key: self._followed.get(key) or _Followed(AbReading(test)) for key, test in running.items()}
         until = time.monotonic() + PATIENCE_S
         for key, test in running.items():
             self._read(self._followed[key], test, until)
@@ -221,7 +221,7 @@ class RecordCollector(Collector):
     # -- states -----------------------------------------------------------------------------------------------------
 
     def _trainings(self) -> Iterator[Metric]:
-        newest = [Job.of(row) for row in list_trainings(self._db, limit=1_000_000)]
+        newest = [TrainingJob.of(row) for row in list_trainings(self._db, limit=1_000_000)]
         reached = Counts()
         for job in newest:
             for status in _past_statuses(job):
@@ -239,7 +239,7 @@ class RecordCollector(Collector):
             mine = [job for job in newest if job.endpoint == endpoint]
             failed.add_metric([endpoint], _streak(mine))
             found = Counter(job.phase.value for job in mine if job.is_open)
-            for phase in (phase for phase in Phase if not phase.is_over):
+            for phase in (phase for phase in JobPhase if not phase.is_over):
                 waiting.add_metric([endpoint, phase.value], found[phase.value])
         yield from (failed, waiting)
 
@@ -411,22 +411,22 @@ def _fold_trajectories(counts: Counts, page: Sequence[tuple[int, Trajectory]]) -
         counts.observe(family.LENGTH, steps)
 
 
-def _past_statuses(job: Job) -> Iterator[str]:
+def _past_statuses(job: TrainingJob) -> Iterator[str]:
     """The statuses of the contract that a job has had."""
     yield "queued"
     if job.begun_at:
         yield "running"
     if job.phase.status in ("completed", "failed", "cancelled"):
         yield job.phase.status
-    if job.phase is Phase.CANCELLED and job.policy:
+    if job.phase is JobPhase.CANCELLED and job.policy:
         yield "completed"  # its policy was cancelled in front of the gate
 
 
-def _streak(newest_first: Sequence[Job]) -> int:
+def _streak(newest_first: Sequence[TrainingJob]) -> int:
     """Failures since a training that did not fail."""
     streak = 0
-    for job in (job for job in newest_first if job.phase.is_over and job.phase is not Phase.CANCELLED):
-        if job.phase is not Phase.FAILED:
+    for job in (job for job in newest_first if job.phase.is_over and job.phase is not JobPhase.CANCELLED):
+        if job.phase is not JobPhase.FAILED:
             break
         streak += 1
     return streak

@@ -18,7 +18,7 @@ from broker_support import NatsServer, until
 from sqlalchemy import select
 
 from loomrl.bus.open import open_bus
-from loomrl.coordinator.job import LEGAL, Job, Phase
+from loomrl.coordinator.job import LEGAL, JobPhase, TrainingJob
 from loomrl.experiments.loop.crowd import Crowd, Manner
 from loomrl.experiments.loop.production import Production
 from loomrl.gym.task_mixture import open_task_mixture
@@ -127,15 +127,15 @@ async def killing(programs: Programs, nats: NatsServer, folder: Path, kills: Cou
         kills[kind] += is_done
 
 
-def history(db: LoomDB) -> list[Job]:
+def history(db: LoomDB) -> list[TrainingJob]:
     with db.read() as connection:
         rows = TRAININGS.fetch(connection, TRAININGS.select().order_by(TRAININGS.c.position))
-    return [Job.of(row) for row in rows]
+    return [TrainingJob.of(row) for row in rows]
 
 
-def check_jobs(db: LoomDB) -> Counter[Phase]:
+def check_jobs(db: LoomDB) -> Counter[JobPhase]:
     """Histories are legal, no version is released twice, nothing that a released version learnt is learnt again."""
-    now: dict[str, Job] = {}
+    now: dict[str, TrainingJob] = {}
     for row in history(db):
         before = now.get(row.id)
         assert row.number == (1 if before is None else before.number + 1)
@@ -145,7 +145,7 @@ def check_jobs(db: LoomDB) -> Counter[Phase]:
     assert len(released) == len(set(released))
     learnt: set[str] = set()
     for job in sorted(now.values(), key=lambda job: job.begun_at or 0):
-        if job.phase is Phase.DONE:
+        if job.phase is JobPhase.DONE:
             rows = {row.trajectory for row in read_rows(db, job.dataset, part="train")}
             assert not rows & learnt
             learnt |= rows
@@ -170,7 +170,7 @@ def test_a_loop_whose_parts_are_killed_loses_nothing_and_does_nothing_twice(
 
         async def kills_and_peace() -> None:
             await killing(programs, nats_server, production.folder, kills)
-            await asyncio.to_thread(until, lambda: any(job.phase is Phase.DONE for job in history(db)), seconds=900)
+            await asyncio.to_thread(until, lambda: any(job.phase is JobPhase.DONE for job in history(db)), seconds=900)
 
         async def live() -> None:
             task = asyncio.create_task(kills_and_peace())
@@ -182,7 +182,7 @@ def test_a_loop_whose_parts_are_killed_loses_nothing_and_does_nothing_twice(
         ends = check_jobs(db)
         check_rewards(db, nats_server)
         print(f"{dict(kills)}; {len(crowd.answered)} answered, {len(crowd.failed)} not; jobs {dict(ends)}")
-        assert ends[Phase.DONE]
+        assert ends[JobPhase.DONE]
     assert all(kills[each] for each in ("gateway", "broker", "coordinate", "bus", "job"))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from loomrl.cluster.check import check_file, documents, kinds
 from loomrl.cluster.manifest import matches, read_crds
-from loomrl.config import GpuPlace, Place, ServingExperiment
+from loomrl.config import GpuResources, ProcessResources, ServingExperiment
 from loomrl.errors import ConfigError
 from loomrl.experiments.shipped import resolve
 from loomrl.load import parse_yaml
@@ -23,8 +23,8 @@ KUBERNETES = sorted(HOME.glob("kubernetes/*.yaml"))
 MONITORING = HOME / "monitoring"
 
 
-def asked(place: Place) -> dict[str, float]:
-    gpus = {"GPU": place.gpus} if isinstance(place, GpuPlace) else {}
+def asked(place: ProcessResources) -> dict[str, float]:
+    gpus = {"GPU": place.gpus} if isinstance(place, GpuResources) else {}
     return {"CPU": place.cpus or 0, **gpus, **place.resources}
 
 

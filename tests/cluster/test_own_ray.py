@@ -77,7 +77,7 @@ def test_a_start_that_is_too_slow_twice_is_one_line_with_the_remedy(tmp_path: Pa
     assert done.returncode == 2
     retried, error = done.stderr.splitlines()[-2:]
     assert "trying once more" in retried
-    assert error.startswith("ClusterError: Ray did not start on this machine, nor when it was tried again")
+    assert error.startswith("loomrl: ClusterError: Ray did not start on this machine, nor when it was tried again")
     assert "has less to do" in error
     assert "session_latest/logs" in error
     assert "Traceback" not in done.stderr

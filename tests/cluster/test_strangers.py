@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -140,10 +140,13 @@ def test_the_ray_of_a_training_is_on_loopback_and_lets_in_who_has_its_token(shor
 def test_ray_itself_lets_nobody_run_code_without_the_token(short: Path) -> None:
     with running(short, "train") as process:
         (place,) = short.glob("loomrl-*")
-        for stranger in STRANGERS:  # Ray tries for minutes
-            with pytest.raises(subprocess.TimeoutExpired) as refused:
-                join(process, place, RUN, limit_s=30.0, **stranger)
-            assert not refused.value.stdout
+        for stranger in STRANGERS:
+            printed = ""
+            with suppress(subprocess.TimeoutExpired):  # Ray may try for minutes
+                refused = join(process, place, RUN, limit_s=30.0, **stranger)
+                assert refused.returncode != 0
+                printed = refused.stdout
+            assert not printed
 
 
 @pytest.mark.slow

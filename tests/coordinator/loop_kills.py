@@ -10,7 +10,7 @@ from pathlib import Path
 
 from loomrl.config import HubConfig
 from loomrl.config.loop import LoopExperiment
-from loomrl.coordinator.job import Job
+from loomrl.coordinator.job import TrainingJob
 from loomrl.errors import StoreError
 from loomrl.experiments.coordinate.loop import Coordinator
 from loomrl.experiments.gate.suite import resolve_suite
@@ -59,7 +59,7 @@ def settings(url: str, folder: Path) -> LoopExperiment:
 class Quick(Coordinator):
     """A coordinator whose jobs do work of this program."""
 
-    def command(self, job: Job, name: str) -> list[str]:
+    def command(self, job: TrainingJob, name: str) -> list[str]:
         own, url = [sys.executable, "-P", "-m", "tests.coordinator.loop_kills"], self.plan.store_url
         if name == "train":
             return [*own, "train", url, job.id, job.run]

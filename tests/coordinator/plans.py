@@ -3,8 +3,8 @@
 from typing import Any
 
 from loomrl.config.loop import LoopExperiment
-from loomrl.coordinator.decision import Record
-from loomrl.coordinator.job import Job, Priority, Trigger
+from loomrl.coordinator.decision import LoopRecord
+from loomrl.coordinator.job import Priority, TrainingJob, Trigger
 
 ENDPOINT = "policy"
 NOW = 1_800_000_000.0
@@ -29,12 +29,12 @@ def plan(**changes: Any) -> LoopExperiment:
     return base.override({name.replace("__", "."): value for name, value in changes.items()})
 
 
-def record(*jobs: Job, **changes: Any) -> Record:
+def record(*jobs: TrainingJob, **changes: Any) -> LoopRecord:
     """A record with these jobs."""
-    return Record(endpoint=ENDPOINT, jobs=jobs, since=NOW - 30 * DAY, host="here", position=len(jobs), **changes)
+    return LoopRecord(endpoint=ENDPOINT, jobs=jobs, since=NOW - 30 * DAY, host="here", position=len(jobs), **changes)
 
 
-def job(id: str = "1", **changes: Any) -> Job:
+def job(id: str = "1", **changes: Any) -> TrainingJob:
     """A job that was asked for by count."""
     usual: dict[str, Any] = {
         "id": id,
@@ -45,4 +45,4 @@ def job(id: str = "1", **changes: Any) -> Job:
         "at": NOW,
         "since": NOW,
     }
-    return Job(**usual | changes)
+    return TrainingJob(**usual | changes)

@@ -12,7 +12,7 @@ from loomrl.checkpoints import Checkpoints
 from loomrl.config import HubConfig
 from loomrl.coordinator.alarm import open_alarms
 from loomrl.coordinator.contract import ALERT
-from loomrl.coordinator.job import Code, Job, Phase
+from loomrl.coordinator.job import Code, JobPhase, TrainingJob
 from loomrl.coordinator.ledger import jobs_of
 from loomrl.coordinator.report import MADE
 from loomrl.experiments.coordinate.loop import Coordinator
@@ -38,7 +38,7 @@ class Shell(Coordinator):
 
     line = "sleep 60"
 
-    def command(self, job: Job, name: str) -> list[str]:
+    def command(self, job: TrainingJob, name: str) -> list[str]:
         return ["/bin/sh", "-c", self.line]
 
 
@@ -55,7 +55,7 @@ class Site:
         return Shell(self.db, self.plan, hubs=[self.hub], clock=lambda: time.time() + self.ahead_s, say=lambda _: None)
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[TrainingJob]:
         return list(jobs_of(self.db, ENDPOINT)[1])
 
     def until(self, holds: Callable[[], bool], *, seconds: float = 60) -> None:
@@ -65,13 +65,13 @@ class Site:
             self.one.tick()
             time.sleep(0.005)
 
-    def begun(self, line: str) -> Job:
+    def begun(self, line: str) -> TrainingJob:
         """A job that runs this line."""
         self.one.line = line
-        self.until(lambda: bool(self.jobs) and self.jobs[-1].phase is Phase.RUNNING)
+        self.until(lambda: bool(self.jobs) and self.jobs[-1].phase is JobPhase.RUNNING)
         return self.jobs[-1]
 
-    def finish(self, job: Job) -> str:
+    def finish(self, job: TrainingJob) -> str:
         """What a training leaves on record."""
         start_run(self.db, run_of(job.run))
         version = f"{job.run}/1"
@@ -118,10 +118,10 @@ def test_allowed_policy_is_released_once_its_endpoint_is_free(site: Site) -> Non
     site.one.tick()
     site.ahead_s = 3700.0  # the clock jumps by an hour, and nothing is late by that
     site.until(lambda: "release_stuck" in open_alarms(site.db, ENDPOINT))
-    assert (site.jobs[-1].phase, site.jobs[-1].is_cancelled) == (Phase.COMPLETED, False)
+    assert (site.jobs[-1].phase, site.jobs[-1].is_cancelled) == (JobPhase.COMPLETED, False)
     assert list_releases(site.db) == []
     set_endpoint(site.db, ENDPOINT, [Arm(name="stable", policy="first/1")], at=3.0)
-    site.until(lambda: site.jobs[-1].phase is Phase.RELEASING)
+    site.until(lambda: site.jobs[-1].phase is JobPhase.RELEASING)
     release = latest(site.db, ENDPOINT)
     assert (release.challenger, release.row.who, release.row.content["why"]) == (
         policy,
@@ -140,7 +140,7 @@ def test_refused_policy_is_told_of_with_a_report(site: Site) -> None:
         gate(site.plan.store_url, policy, site.plan.suite, name)
     site.until(lambda: not site.jobs[-1].is_open)
     site.one.tick()
-    assert (site.jobs[-1].phase, site.names()) == (Phase.REFUSED, ["validation_failed"])
+    assert (site.jobs[-1].phase, site.names()) == (JobPhase.REFUSED, ["validation_failed"])
     ((_, report),) = EVENTS.read(site.db, kind=MADE)
     assert (report.data["outcome"], report.data["validation"]["outcome"]) == ("refused", "refused")
 
@@ -160,7 +160,7 @@ def test_failure_is_read_off_what_a_training_leaves_and_tried_again(site: Site, 
     assert failed.fault is not None
     assert failed.fault.code is code
     site.one.line = "sleep 60"
-    site.until(lambda: site.jobs[-1].phase is Phase.RUNNING)
+    site.until(lambda: site.jobs[-1].phase is JobPhase.RUNNING)
     again = site.jobs[-1]
     assert (again.previous, again.run == job.run) == (job.id, code is Code.INFRA)
     assert again.experiment["data"]["batch"] == (16 if code is Code.OOM else 32)
@@ -186,7 +186,7 @@ def test_two_coordinators_start_one_training(site: Site) -> None:
         site.one.tick()
         other.tick()
     (job,) = site.jobs
-    assert job.phase is Phase.RUNNING
+    assert job.phase is JobPhase.RUNNING
     time.sleep(0.3)
     assert (Path(site.plan.training.train.folder) / "started").read_text() == "x\n"
 
@@ -197,7 +197,7 @@ def test_work_of_another_machine_is_left_alone_until_its_time_is_over(site: Site
     other.observer.host = "elsewhere"
     for _ in range(5):
         other.tick()
-    assert site.jobs[-1].phase is Phase.RUNNING
+    assert site.jobs[-1].phase is JobPhase.RUNNING
 
 
 def test_daily_report_is_made_once_when_its_moment_has_passed(site: Site) -> None:

@@ -9,33 +9,33 @@ import pytest
 
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.decision import (
-    Ask,
-    Evidence,
-    Judged,
+    BeginRelease,
+    GateVerdict,
+    JobEvidence,
+    LoopRecord,
     Move,
-    Passed,
     Prepare,
-    Record,
-    Release,
+    QueueJob,
+    ReleaseOutcome,
     Step,
-    Trained,
-    Work,
+    TrainedPolicy,
+    WorkState,
     decide,
-    failed,
+    fail,
     is_late,
     last_moment,
     work_of,
 )
 from loomrl.coordinator.degradation import Fall
-from loomrl.coordinator.job import LEGAL, Code, Fault, Job, Phase, Priority, Trigger
+from loomrl.coordinator.job import LEGAL, Code, JobFault, JobPhase, Priority, TrainingJob, Trigger
 from tests.coordinator.plans import DAY, HOUR, MINUTE, NOW, job, plan, record
 
-RUNNING = {"phase": Phase.RUNNING, "run": "r", "begun_at": NOW, "host": "here"}
-COMPLETED = {**RUNNING, "phase": Phase.COMPLETED, "policy": "r/9"}
+RUNNING = {"phase": JobPhase.RUNNING, "run": "r", "begun_at": NOW, "host": "here"}
+COMPLETED = {**RUNNING, "phase": JobPhase.COMPLETED, "policy": "r/9"}
 
 
-def asked(step: Step | None) -> Job:
-    assert isinstance(step, Ask), step
+def asked(step: Step | None) -> TrainingJob:
+    assert isinstance(step, QueueJob), step
     return step.job
 
 
@@ -51,7 +51,7 @@ def test_enough_new_trajectories_ask_for_a_training_once() -> None:
     assert decide(plan(), record(collected=99), NOW) is None
     first = asked(decide(plan(), record(collected=100), NOW))
     assert (first.trigger, first.priority, first.seen) == (Trigger.COUNT, Priority.NORMAL, 100)
-    over = replace(first, phase=Phase.DONE)
+    over = replace(first, phase=JobPhase.DONE)
     assert decide(plan(), record(over, collected=199), NOW) is None
     assert asked(decide(plan(), record(over, collected=200), NOW)).id != first.id
 
@@ -69,7 +69,7 @@ def test_schedule_asks_once_a_moment_however_late_and_not_without_anything_new()
     assert decide(daily, record(), NOW) is None
     first = asked(decide(daily, record(collected=1), NOW))
     assert (first.trigger, first.due) == (Trigger.SCHEDULE, moment)
-    over = replace(first, phase=Phase.DONE)
+    over = replace(first, phase=JobPhase.DONE)
     assert decide(daily, record(over, collected=9), NOW + 17 * HOUR) is None
     late = asked(decide(daily, record(over, collected=9), NOW + 10 * DAY))
     assert late.due == moment + 10 * DAY
@@ -78,7 +78,7 @@ def test_schedule_asks_once_a_moment_however_late_and_not_without_anything_new()
 
 def test_training_that_began_after_the_moment_is_the_one_that_was_meant() -> None:
     daily = plan(triggers__schedule="0 2 * * *", triggers__count=None)
-    by_hand = job(trigger=Trigger.HAND, phase=Phase.DONE, begun_at=last_moment("0 2 * * *", NOW) + 1)
+    by_hand = job(trigger=Trigger.HAND, phase=JobPhase.DONE, begun_at=last_moment("0 2 * * *", NOW) + 1)
     assert decide(daily, record(by_hand, collected=5), NOW) is None
 
 
@@ -86,7 +86,7 @@ def test_degradation_is_urgent_and_told_once() -> None:
     fall = Fall(policy="r/1", window=2, position=600, before=0.7, now=0.5, low=-0.3, high=-0.1)
     found = asked(decide(plan(), record(fall=fall, collected=500), NOW))
     assert (found.trigger, found.priority, found.fallen) == (Trigger.DEGRADATION, Priority.URGENT, 600)
-    over = replace(found, phase=Phase.FAILED)
+    over = replace(found, phase=JobPhase.FAILED)
     assert decide(plan(), record(over, fall=fall, collected=500), NOW) is None
     again = replace(fall, window=3, position=900)
     assert asked(decide(plan(), record(over, fall=again, collected=500), NOW)).fallen == 900
@@ -104,21 +104,23 @@ def test_what_is_urgent_goes_first_and_nothing_begins_beside_a_job() -> None:
         waiting.remove(step.job)
     assert order == ["urgent", "hand", "early", "late"]
     busy = job("busy", **RUNNING)
-    assert decide(plan(), record(busy, urgent, evidence=Evidence(work=Work.RUNNING)), NOW) is None
+    assert decide(plan(), record(busy, urgent, evidence=JobEvidence(work=WorkState.RUNNING)), NOW) is None
 
 
 # -- failures -------------------------------------------------------------------------------------------------------
 
 
-def failure(code: Code, *, broken: tuple[str, ...] = (), before: tuple[Job, ...] = (), **changes: object) -> Move:
+def failure(
+    code: Code, *, broken: tuple[str, ...] = (), before: tuple[TrainingJob, ...] = (), **changes: object
+) -> Move:
     running = job("now", **RUNNING | changes)
-    evidence = Evidence(work=Work.ENDED, outcome=Fault(code, "why"), broken=broken)
+    evidence = JobEvidence(work=WorkState.ENDED, outcome=JobFault(code, "why"), broken=broken)
     return moved(decide(plan(), record(*before, running, evidence=evidence), NOW))
 
 
 def test_out_of_memory_halves_the_batch_and_tries_again() -> None:
     step = failure(Code.OOM)
-    assert (step.job.phase, step.job.fault) == (Phase.FAILED, Fault(Code.OOM, "why"))
+    assert (step.job.phase, step.job.fault) == (JobPhase.FAILED, JobFault(Code.OOM, "why"))
     assert step.then is not None
     assert step.then.settings == {"data.batch": 16, "algorithm.optimizer.micro_batch_tokens": 8192}
     assert (step.then.previous, step.then.attempt, step.then.run) == ("now", 2, "")
@@ -160,12 +162,12 @@ def test_other_failures_are_a_persons_matter(code: Code) -> None:
 
 
 def test_third_failure_in_a_row_raises_an_alert_and_nothing_is_tried_again() -> None:
-    before = (job("1", phase=Phase.FAILED), job("x", phase=Phase.CANCELLED), job("2", phase=Phase.FAILED))
+    before = (job("1", phase=JobPhase.FAILED), job("x", phase=JobPhase.CANCELLED), job("2", phase=JobPhase.FAILED))
     step = failure(Code.OOM, before=before, attempt=3)
     assert step.then is None
     assert [alert.name for alert in step.alerts] == ["jobs_failed"]
     assert "3 trainings failed in a row" in step.alerts[0].reason
-    parted = failure(Code.OOM, before=(job("1", phase=Phase.FAILED), job("2", phase=Phase.DONE)))
+    parted = failure(Code.OOM, before=(job("1", phase=JobPhase.FAILED), job("2", phase=JobPhase.DONE)))
     assert parted.then is not None
     assert parted.alerts == ()
 
@@ -173,21 +175,21 @@ def test_third_failure_in_a_row_raises_an_alert_and_nothing_is_tried_again() -> 
 def test_training_that_takes_too_long_ends_by_timeout_wherever_it_is() -> None:
     running = job(**RUNNING)
     later = NOW + 1441 * MINUTE
-    assert decide(plan(), record(running, evidence=Evidence(work=Work.RUNNING)), later) is None
+    assert decide(plan(), record(running, evidence=JobEvidence(work=WorkState.RUNNING)), later) is None
     assert is_late(plan(), running, later)
-    ended = Evidence(work=Work.ENDED, outcome=Fault(Code.INFRA, "killed"))
-    for evidence in (ended, Evidence(work=Work.AWAY)):
+    ended = JobEvidence(work=WorkState.ENDED, outcome=JobFault(Code.INFRA, "killed"))
+    for evidence in (ended, JobEvidence(work=WorkState.AWAY)):
         step = moved(decide(plan(), record(running, evidence=evidence), later))
         assert step.job.fault is not None
         assert step.job.fault.code is Code.TIMEOUT
-    assert decide(plan(), record(running, evidence=Evidence(work=Work.AWAY)), NOW) is None
+    assert decide(plan(), record(running, evidence=JobEvidence(work=WorkState.AWAY)), NOW) is None
 
 
 def test_clock_that_jumps_makes_nothing_late() -> None:
     running = job(**RUNNING)
-    jumped = record(running, evidence=Evidence(work=Work.RUNNING), jumped_s=2 * DAY)
+    jumped = record(running, evidence=JobEvidence(work=WorkState.RUNNING), jumped_s=2 * DAY)
     step = moved(decide(plan(), jumped, NOW + 2 * DAY))
-    assert (step.job.phase, step.job.since, step.job.begun_at) == (Phase.RUNNING, NOW + 2 * DAY, NOW)
+    assert (step.job.phase, step.job.since, step.job.begun_at) == (JobPhase.RUNNING, NOW + 2 * DAY, NOW)
     assert not is_late(plan(), step.job, NOW + 2 * DAY)
     waiting = job(not_before=NOW + 10 * MINUTE)
     assert decide(plan(), record(waiting), NOW) is None
@@ -197,57 +199,59 @@ def test_clock_that_jumps_makes_nothing_late() -> None:
 # -- gate and release -----------------------------------------------------------------------------------------------
 
 
-def verdict(outcome: str, *, is_allowed: bool = False) -> Judged:
-    return Judged(id="v", outcome=outcome, is_allowed=is_allowed, at=NOW, why="regression")
+def verdict(outcome: str, *, is_allowed: bool = False) -> GateVerdict:
+    return GateVerdict(id="v", outcome=outcome, is_allowed=is_allowed, at=NOW, why="regression")
 
 
 def test_trained_policy_goes_to_the_gate_and_an_allowed_one_is_released() -> None:
-    ended = Evidence(work=Work.ENDED, outcome=Trained(policy="r/9", result={"after": {"greedy": 0.5}}))
+    ended = JobEvidence(work=WorkState.ENDED, outcome=TrainedPolicy(policy="r/9", result={"after": {"greedy": 0.5}}))
     step = moved(decide(plan(), record(job(**RUNNING), evidence=ended), NOW))
-    assert (step.job.phase, step.job.policy, step.job.tenths) == (Phase.COMPLETED, "r/9", 10)
+    assert (step.job.phase, step.job.policy, step.job.tenths) == (JobPhase.COMPLETED, "r/9", 10)
     assert work_of(step.job) is None
     tried = moved(decide(plan(), record(step.job), NOW)).job
     assert (work_of(tried), tried.host) == ("gate-1", "here")
-    assert decide(plan(), record(tried, evidence=Evidence(work=Work.ABSENT)), NOW) is None
-    assert decide(plan(), record(tried, evidence=Evidence(work=Work.RUNNING)), NOW) is None
-    allowed = Evidence(work=Work.ENDED, verdict=verdict("allowed", is_allowed=True))
-    assert isinstance(decide(plan(), record(tried, evidence=allowed), NOW), Release)
+    assert decide(plan(), record(tried, evidence=JobEvidence(work=WorkState.ABSENT)), NOW) is None
+    assert decide(plan(), record(tried, evidence=JobEvidence(work=WorkState.RUNNING)), NOW) is None
+    allowed = JobEvidence(work=WorkState.ENDED, verdict=verdict("allowed", is_allowed=True))
+    assert isinstance(decide(plan(), record(tried, evidence=allowed), NOW), BeginRelease)
 
 
 def test_refused_policy_is_told_of_and_one_that_waits_waits_for_its_approval() -> None:
     tried = job(**COMPLETED, gates=1, gate_at=NOW)
-    refused = moved(decide(plan(), record(tried, evidence=Evidence(work=Work.ENDED, verdict=verdict("refused"))), NOW))
-    assert (refused.job.phase, [each.name for each in refused.alerts]) == (Phase.REFUSED, ["validation_failed"])
-    waiting = Evidence(work=Work.ENDED, verdict=verdict("waiting"))
+    refused = moved(
+        decide(plan(), record(tried, evidence=JobEvidence(work=WorkState.ENDED, verdict=verdict("refused"))), NOW)
+    )
+    assert (refused.job.phase, [each.name for each in refused.alerts]) == (JobPhase.REFUSED, ["validation_failed"])
+    waiting = JobEvidence(work=WorkState.ENDED, verdict=verdict("waiting"))
     assert decide(plan(), record(tried, evidence=waiting), NOW + 99 * DAY) is None
-    approved = Evidence(work=Work.ENDED, verdict=verdict("waiting", is_allowed=True))
-    assert isinstance(decide(plan(), record(tried, evidence=approved), NOW), Release)
+    approved = JobEvidence(work=WorkState.ENDED, verdict=verdict("waiting", is_allowed=True))
+    assert isinstance(decide(plan(), record(tried, evidence=approved), NOW), BeginRelease)
 
 
 def test_gate_that_finds_nothing_out_is_tried_three_times() -> None:
     now, tried = NOW, job(**COMPLETED)
     for number in (1, 2, 3):
-        tried = moved(decide(plan(), record(tried, evidence=Evidence(work=Work.ENDED)), now)).job
+        tried = moved(decide(plan(), record(tried, evidence=JobEvidence(work=WorkState.ENDED)), now)).job
         assert tried.gates == number
         now += 1
-    error = Evidence(work=Work.ENDED, verdict=verdict("error"))
-    assert moved(decide(plan(), record(tried, evidence=error), now)).job.phase is Phase.REFUSED
+    error = JobEvidence(work=WorkState.ENDED, verdict=verdict("error"))
+    assert moved(decide(plan(), record(tried, evidence=error), now)).job.phase is JobPhase.REFUSED
 
 
 @pytest.mark.parametrize(
     ("phase", "end", "alerts"),
     [
-        ("done", Phase.DONE, []),
-        ("rolled_back", Phase.BACK, ["rollback"]),
-        ("aborted", Phase.BACK, ["release_ended"]),
-        ("stopped", Phase.BACK, ["release_ended"]),
+        ("done", JobPhase.DONE, []),
+        ("rolled_back", JobPhase.BACK, ["rollback"]),
+        ("aborted", JobPhase.BACK, ["release_ended"]),
+        ("stopped", JobPhase.BACK, ["release_ended"]),
     ],
 )
-def test_end_of_the_release_is_the_end_of_the_job(phase: str, end: Phase, alerts: list[str]) -> None:
-    releasing = job(**COMPLETED | {"phase": Phase.RELEASING}, release="policy-1")
-    passed = Passed(name="policy-1", phase="open", reason="")
-    assert decide(plan(), record(releasing, evidence=Evidence(release=passed)), NOW) is None
-    over = Evidence(release=replace(passed, phase=phase, reason="so it was"))
+def test_end_of_the_release_is_the_end_of_the_job(phase: str, end: JobPhase, alerts: list[str]) -> None:
+    releasing = job(**COMPLETED | {"phase": JobPhase.RELEASING}, release="policy-1")
+    passed = ReleaseOutcome(name="policy-1", phase="open", reason="")
+    assert decide(plan(), record(releasing, evidence=JobEvidence(release=passed)), NOW) is None
+    over = JobEvidence(release=replace(passed, phase=phase, reason="so it was"))
     step = moved(decide(plan(), record(releasing, evidence=over), NOW))
     assert (step.job.phase, [each.name for each in step.alerts]) == (end, alerts)
 
@@ -255,28 +259,28 @@ def test_end_of_the_release_is_the_end_of_the_job(phase: str, end: Phase, alerts
 def test_cancelled_job_ends_once_its_work_has_stopped() -> None:
     for about in (RUNNING, COMPLETED | {"gates": 1}):
         wanted = job(**about, is_cancelled=True)
-        assert decide(plan(), record(wanted, evidence=Evidence(work=Work.RUNNING)), NOW) is None
-        ended = Evidence(work=Work.ENDED, outcome=Fault(Code.INFRA, "killed"))
-        assert moved(decide(plan(), record(wanted, evidence=ended), NOW)).job.phase is Phase.CANCELLED
+        assert decide(plan(), record(wanted, evidence=JobEvidence(work=WorkState.RUNNING)), NOW) is None
+        ended = JobEvidence(work=WorkState.ENDED, outcome=JobFault(Code.INFRA, "killed"))
+        assert moved(decide(plan(), record(wanted, evidence=ended), NOW)).job.phase is JobPhase.CANCELLED
 
 
 # -- properties -----------------------------------------------------------------------------------------------------
 
 
 def test_no_other_transition_than_the_legal_ones_can_be_made() -> None:
-    for before, after in product(Phase, Phase):
+    for before, after in product(JobPhase, JobPhase):
         made = job(phase=before)
         if after in LEGAL[before]:
             assert made.to(after, at=NOW + 1).number == 2
         else:
             with pytest.raises(AssertionError):
                 made.to(after, at=NOW + 1)
-    assert {phase for phase in Phase if phase.is_over} == set(Phase) - {*list(Phase)[:4]}
+    assert {phase for phase in JobPhase if phase.is_over} == set(JobPhase) - {*list(JobPhase)[:4]}
 
 
 def test_row_of_a_job_is_the_whole_job() -> None:
-    made = job(**COMPLETED, fault=Fault(Code.OOM, "x"), settings={"data.batch": 8}, request={"requester": "a"})
-    assert Job.of(made.row()) == made
+    made = job(**COMPLETED, fault=JobFault(Code.OOM, "x"), settings={"data.batch": 8}, request={"requester": "a"})
+    assert TrainingJob.of(made.row()) == made
 
 
 class World:
@@ -284,35 +288,35 @@ class World:
 
     def __init__(self, loop: LoopExperiment, seed: int) -> None:
         self.loop, self.rng, self.now = loop, random.Random(seed), NOW
-        self.jobs: dict[str, Job] = {}
-        self.history: dict[str, list[Job]] = {}
+        self.jobs: dict[str, TrainingJob] = {}
+        self.history: dict[str, list[TrainingJob]] = {}
         self.collected, self.position, self.alerts = 0, 0, Counter[str]()
 
-    def record(self) -> Record:
+    def record(self) -> LoopRecord:
         active = next((each for each in self.jobs.values() if each.has_begun), None)
-        return Record(
+        return LoopRecord(
             endpoint="policy",
             position=self.position,
             jobs=tuple(sorted(self.jobs.values(), key=lambda each: each.at)),
             collected=self.collected,
             since=NOW - DAY,
-            evidence=Evidence() if active is None else self.evidence(active),
+            evidence=JobEvidence() if active is None else self.evidence(active),
             host="here",
         )
 
-    def evidence(self, active: Job) -> Evidence:
+    def evidence(self, active: TrainingJob) -> JobEvidence:
         roll = self.rng.random()
-        if active.phase is Phase.RELEASING:
+        if active.phase is JobPhase.RELEASING:
             phase = self.rng.choice(["open", "open", "open", "done", "rolled_back", "aborted"])
-            return Evidence(release=Passed(name="x", phase=phase, reason=phase))
-        if active.phase is Phase.COMPLETED:
+            return JobEvidence(release=ReleaseOutcome(name="x", phase=phase, reason=phase))
+        if active.phase is JobPhase.COMPLETED:
             outcome = self.rng.choice(["allowed", "refused", "waiting", "error"])
             judged = verdict(outcome, is_allowed=outcome == "allowed" or roll < 0.1) if roll < 0.3 else None
-            return Evidence(work=self.rng.choice(list(Work)), verdict=judged)
-        fault = Fault(self.rng.choice(list(Code)), "by chance")
-        outcome = Trained(policy=f"{active.run}/1", result={}) if roll < 0.5 else fault
-        return Evidence(
-            work=self.rng.choice(list(Work)),
+            return JobEvidence(work=self.rng.choice(list(WorkState)), verdict=judged)
+        fault = JobFault(self.rng.choice(list(Code)), "by chance")
+        outcome = TrainedPolicy(policy=f"{active.run}/1", result={}) if roll < 0.5 else fault
+        return JobEvidence(
+            work=self.rng.choice(list(WorkState)),
             outcome=outcome,
             broken=("t",) if self.rng.random() < 0.5 else (),
             progress=self.rng.random(),
@@ -323,12 +327,12 @@ class World:
         self.collected += self.rng.randrange(20)
         step = decide(self.loop, self.record(), self.now)
         match step:
-            case Ask():
+            case QueueJob():
                 self.write(step.job)
             case Prepare():
                 self.prepare(step.job)
-            case Release():
-                self.write(step.job.to(Phase.RELEASING, at=self.now, release="x"))
+            case BeginRelease():
+                self.write(step.job.to(JobPhase.RELEASING, at=self.now, release="x"))
             case Move():
                 self.write(step.job)
                 self.alerts.update(alert.name for alert in step.alerts)
@@ -337,24 +341,26 @@ class World:
         if self.rng.random() < 0.01:
             self.cancel()
 
-    def prepare(self, waiting: Job) -> None:
+    def prepare(self, waiting: TrainingJob) -> None:
         if self.rng.random() < 0.2:
-            move = failed(self.loop, self.record(), waiting, Fault(Code.DATA, "nothing is left"), self.now)
+            move = fail(self.loop, self.record(), waiting, JobFault(Code.DATA, "nothing is left"), self.now)
             self.write(move.job)
             assert move.then is None or move.then.selection
             return
         assert waiting.not_before <= self.now
         run = waiting.run or f"run-{len(self.history)}"
-        self.write(waiting.to(Phase.RUNNING, at=self.now, run=run, begun_at=self.now, seen=self.collected, host="here"))
+        self.write(
+            waiting.to(JobPhase.RUNNING, at=self.now, run=run, begun_at=self.now, seen=self.collected, host="here")
+        )
 
     def cancel(self) -> None:
-        wanted = [each for each in self.jobs.values() if each.phase in (Phase.QUEUED, Phase.RUNNING)]
+        wanted = [each for each in self.jobs.values() if each.phase in (JobPhase.QUEUED, JobPhase.RUNNING)]
         if wanted:
             chosen = self.rng.choice(wanted)
-            phase = Phase.CANCELLED if chosen.phase is Phase.QUEUED else chosen.phase
+            phase = JobPhase.CANCELLED if chosen.phase is JobPhase.QUEUED else chosen.phase
             self.write(chosen.to(phase, at=self.now, is_cancelled=True))
 
-    def write(self, written: Job) -> None:
+    def write(self, written: TrainingJob) -> None:
         before = self.jobs.get(written.id)
         assert written.number == (1 if before is None else before.number + 1)
         self.position += 1
@@ -369,7 +375,7 @@ def test_whatever_happens_one_training_at_a_time_and_legal_histories(seed: int) 
     for _ in range(1500):
         world.step()
     ends = Counter(each.phase for each in world.jobs.values() if not each.is_open)
-    assert {Phase.DONE, Phase.BACK, Phase.REFUSED, Phase.FAILED, Phase.CANCELLED} <= ends.keys()
+    assert {JobPhase.DONE, JobPhase.BACK, JobPhase.REFUSED, JobPhase.FAILED, JobPhase.CANCELLED} <= ends.keys()
     for rows in world.history.values():
         for before, after in pairwise(rows):
             assert after.phase in LEGAL[before.phase]
@@ -377,7 +383,7 @@ def test_whatever_happens_one_training_at_a_time_and_legal_histories(seed: int) 
         assert each.attempt <= 3
         if each.previous:
             tried = world.jobs[each.previous]
-            assert tried.phase is Phase.FAILED
+            assert tried.phase is JobPhase.FAILED
             assert tried.fault is not None
             assert tried.fault.code in (Code.OOM, Code.CONVERGENCE, Code.DATA, Code.INFRA)
             assert each.attempt == tried.attempt + 1

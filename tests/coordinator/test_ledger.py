@@ -8,9 +8,9 @@ from sqlalchemy import Connection
 from loomrl.bus.event import TRAINING_REQUEST, TRAINING_STATUS
 from loomrl.bus.outbox import EventFeed
 from loomrl.coordinator.contract import ALERT
-from loomrl.coordinator.decision import Alert, Ask, Move, decide
+from loomrl.coordinator.decision import Alert, Move, QueueJob, decide
 from loomrl.coordinator.fault import remedy
-from loomrl.coordinator.job import Code, Fault, Job, Phase, Priority
+from loomrl.coordinator.job import Code, JobFault, JobPhase, Priority, TrainingJob
 from loomrl.coordinator.ledger import ask_for, cancel, find_job, jobs_of, move
 from loomrl.errors import ConfigError, IdTaken, StoreError
 from loomrl.store import LoomDB, trainings
@@ -30,14 +30,14 @@ def db(store: LoomDB) -> LoomDB:
     return store
 
 
-def queued(db: LoomDB, number: int = 0, **changes: object) -> Job:
+def queued(db: LoomDB, number: int = 0, **changes: object) -> TrainingJob:
     made = ask_for(db, plan(), job(IDS[number], **changes))
     assert made is not None
     return made
 
 
-def begun(db: LoomDB, before: Job, **changes: object) -> Job:
-    after = before.to(Phase.RUNNING, at=NOW + 1, run="run-1", begun_at=NOW + 1, **changes)
+def begun(db: LoomDB, before: TrainingJob, **changes: object) -> TrainingJob:
+    after = before.to(JobPhase.RUNNING, at=NOW + 1, run="run-1", begun_at=NOW + 1, **changes)
     assert move(db, plan(), Move(job=after)) == after
     return after
 
@@ -52,7 +52,7 @@ def published(db: LoomDB) -> list[tuple[str, dict[str, object]]]:
 
 def test_job_leaves_as_request_and_status_of_the_contracts(db: LoomDB) -> None:
     running = begun(db, queued(db, reason="100 new trajectories", priority=Priority.HIGH))
-    done = running.to(Phase.COMPLETED, at=NOW + 9, policy="run-1/4", ended_at=NOW + 9, tenths=10)
+    done = running.to(JobPhase.COMPLETED, at=NOW + 9, policy="run-1/4", ended_at=NOW + 9, tenths=10)
     assert move(db, plan(), Move(job=done)) is not None
     (requests, request), *statuses = published(db)
     assert requests == TRAINING_REQUEST.subject
@@ -68,10 +68,10 @@ def test_job_leaves_as_request_and_status_of_the_contracts(db: LoomDB) -> None:
 
 def test_failure_its_retry_and_its_alert_are_one_transaction(db: LoomDB) -> None:
     running = begun(db, queued(db))
-    fault = Fault(Code.OOM, "out of memory")
+    fault = JobFault(Code.OOM, "out of memory")
     again = remedy(plan(), running, fault, broken=(), now=NOW)
     assert again is not None
-    failed = running.to(Phase.FAILED, at=NOW, fault=fault)
+    failed = running.to(JobPhase.FAILED, at=NOW, fault=fault)
     step = Move(job=failed, then=again, alerts=(Alert("jobs_failed", "three"),))
 
     def broken(connection: Connection) -> None:
@@ -79,12 +79,12 @@ def test_failure_its_retry_and_its_alert_are_one_transaction(db: LoomDB) -> None
 
     with pytest.raises(StoreError):
         move(db, plan(), step, beside=broken)
-    assert [each.phase for each in jobs_of(db, ENDPOINT)[1]] == [Phase.RUNNING]
+    assert [each.phase for each in jobs_of(db, ENDPOINT)[1]] == [JobPhase.RUNNING]
     assert EVENTS.read(db, kind=ALERT) == []
     assert move(db, plan(), step) is not None
     assert move(db, plan(), step) is None
     jobs = {each.id: each for each in jobs_of(db, ENDPOINT)[1]}
-    assert (jobs[failed.id].phase, jobs[again.id].phase) == (Phase.FAILED, Phase.QUEUED)
+    assert (jobs[failed.id].phase, jobs[again.id].phase) == (JobPhase.FAILED, JobPhase.QUEUED)
     ((_, alert),) = EVENTS.read(db, kind=ALERT)
     assert (alert.subject, alert.data["alert"], alert.data["job"]) == (ENDPOINT, "jobs_failed", failed.id)
     asked = [dict(event) for subject, event in published(db) if subject == TRAINING_REQUEST.subject]
@@ -95,7 +95,7 @@ def test_failure_its_retry_and_its_alert_are_one_transaction(db: LoomDB) -> None
 def test_whoever_saw_an_older_row_moves_nothing(db: LoomDB) -> None:
     waiting = queued(db)
     begun(db, waiting)
-    stale = waiting.to(Phase.CANCELLED, at=NOW + 2)
+    stale = waiting.to(JobPhase.CANCELLED, at=NOW + 2)
     assert move(db, plan(), Move(job=stale)) is None
     assert [row.state for row in show_log(db, waiting.id)] == ["queued", "running"]
 
@@ -103,9 +103,9 @@ def test_whoever_saw_an_older_row_moves_nothing(db: LoomDB) -> None:
 def test_second_training_of_an_endpoint_cannot_begin(db: LoomDB) -> None:
     one, other = queued(db, 1), queued(db, 2)
     running = begun(db, one)
-    beside = other.to(Phase.RUNNING, at=NOW + 2, run="run-2")
+    beside = other.to(JobPhase.RUNNING, at=NOW + 2, run="run-2")
     assert move(db, plan(), Move(job=beside)) is None
-    assert move(db, plan(), Move(job=running.to(Phase.FAILED, at=NOW + 3))) is not None
+    assert move(db, plan(), Move(job=running.to(JobPhase.FAILED, at=NOW + 3))) is not None
     assert move(db, plan(), Move(job=beside)) is not None
 
 
@@ -113,7 +113,7 @@ def test_second_training_of_an_endpoint_cannot_begin(db: LoomDB) -> None:
 def test_two_who_decide_at_once_ask_for_one_job(db: LoomDB) -> None:
     position, jobs = jobs_of(db, ENDPOINT)
     steps = [decide(plan(), replace(seen_as(*jobs, collected=100), position=position), NOW + n) for n in (0, 1)]
-    done = [ask_for(db, plan(), step.job, seen=position) for step in steps if isinstance(step, Ask)]
+    done = [ask_for(db, plan(), step.job, seen=position) for step in steps if isinstance(step, QueueJob)]
     assert [each is not None for each in done] == [True, False]
     assert len(jobs_of(db, ENDPOINT)[1]) == 1
 
@@ -139,14 +139,14 @@ def test_queue_has_an_end(db: LoomDB, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_persons_word_ends_what_waits_at_once_and_what_runs_as_soon_as_it_can(db: LoomDB) -> None:
     waiting, other = queued(db, 1), queued(db, 2)
     ended = cancel(db, waiting.id, who="ann", why="wrong data", at=NOW)
-    assert (ended.phase, ended.reason) == (Phase.CANCELLED, "cancelled by ann (wrong data)")
+    assert (ended.phase, ended.reason) == (JobPhase.CANCELLED, "cancelled by ann (wrong data)")
     with pytest.raises(ConfigError, match=r"is over \(cancelled: cancelled by ann"):
         cancel(db, waiting.id, who="ann", why="", at=NOW)
     running = begun(db, other)
     asked = cancel(db, running.id, who="ann", why="", at=NOW)
-    assert (asked.phase, asked.is_cancelled) == (Phase.RUNNING, True)
+    assert (asked.phase, asked.is_cancelled) == (JobPhase.RUNNING, True)
     assert cancel(db, running.id, who="bob", why="", at=NOW).number == asked.number
-    releasing = asked.to(Phase.COMPLETED, at=NOW).to(Phase.RELEASING, at=NOW, release="policy-7")
+    releasing = asked.to(JobPhase.COMPLETED, at=NOW).to(JobPhase.RELEASING, at=NOW, release="policy-7")
     assert move(db, plan(), Move(job=replace(releasing, number=4))) is not None
     with pytest.raises(ConfigError, match=r"is being released .policy-7.*loomrl release abort policy"):
         cancel(db, running.id, who="ann", why="", at=NOW)

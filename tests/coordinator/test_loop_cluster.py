@@ -16,7 +16,7 @@ import pytest
 
 from loomrl.cluster.job import Jobs
 from loomrl.coordinator.alarm import open_alarms
-from loomrl.coordinator.job import Job, Phase, Trigger, new_id
+from loomrl.coordinator.job import JobPhase, TrainingJob, Trigger, new_id
 from loomrl.coordinator.ledger import ask_for, cancel
 from loomrl.experiments.coordinate.loop import coordinating
 from loomrl.store import open_store
@@ -66,11 +66,11 @@ def test_training_is_a_job_of_the_cluster_and_its_absence_is_told(
     place = {"kind": "ray", "address": cluster.url}
     plan = loop(tmp_path, place=place, **{"triggers.count": None, "alarms.stuck_minutes": 0.0001})
     with open_store(plan.store_url) as db, coordinating(db, plan) as coordinator:
-        asked = Job(id=new_id(), endpoint=ENDPOINT, trigger=Trigger.HAND, asked_at=1, at=1, since=1)
+        asked = TrainingJob(id=new_id(), endpoint=ENDPOINT, trigger=Trigger.HAND, asked_at=1, at=1, since=1)
         ask_for(db, plan, asked)
-        until(coordinator, lambda: newest(db).phase not in (Phase.QUEUED, Phase.RUNNING))
+        until(coordinator, lambda: newest(db).phase not in (JobPhase.QUEUED, JobPhase.RUNNING))
         job = newest(db)
-        assert (job.phase, job.fault, job.host) == (Phase.COMPLETED, None, "") or job.gates, job
+        assert (job.phase, job.fault, job.host) == (JobPhase.COMPLETED, None, "") or job.gates, job
         jobs = Jobs(cluster.url)
         (submitted,) = jobs.list()
         assert (submitted.id, submitted.run, submitted.status) == (f"{job.id}-train", job.run, "SUCCEEDED")
@@ -83,17 +83,17 @@ def test_training_is_a_job_of_the_cluster_and_its_absence_is_told(
         **{"triggers.count": None, "training.data.epochs": 1000, "training.train.updates": 100_000},
     )
     with open_store(plan.store_url) as db, coordinating(db, endless) as coordinator:
-        asked = Job(id=new_id(), endpoint=ENDPOINT, trigger=Trigger.HAND, asked_at=2, at=2, since=2)
+        asked = TrainingJob(id=new_id(), endpoint=ENDPOINT, trigger=Trigger.HAND, asked_at=2, at=2, since=2)
         ask_for(db, endless, asked)
         until(coordinator, lambda: bool(coordinator.observer.live(newest(db))) if newest(db).run else False)
         cancel(db, asked.id, who="ann", why="", at=time.time())
         until(coordinator, lambda: not newest(db).is_open)
-        assert newest(db).phase is Phase.CANCELLED
+        assert newest(db).phase is JobPhase.CANCELLED
         assert {each.status for each in jobs.list()} == {"SUCCEEDED", "STOPPED"}
 
-        again = Job(id=new_id(), endpoint=ENDPOINT, trigger=Trigger.HAND, asked_at=3, at=3, since=3)
+        again = TrainingJob(id=new_id(), endpoint=ENDPOINT, trigger=Trigger.HAND, asked_at=3, at=3, since=3)
         ask_for(db, endless, again)
-        until(coordinator, lambda: newest(db).phase is Phase.RUNNING)
+        until(coordinator, lambda: newest(db).phase is JobPhase.RUNNING)
         os.killpg(cluster.head.pid, signal.SIGKILL)
         until(coordinator, lambda: "training_unreachable" in open_alarms(db, ENDPOINT))
-        assert newest(db).phase is Phase.RUNNING
+        assert newest(db).phase is JobPhase.RUNNING

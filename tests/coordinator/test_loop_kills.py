@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from loomrl.config import HubConfig
-from loomrl.coordinator.job import LEGAL, Job, Phase
+from loomrl.coordinator.job import LEGAL, JobPhase, TrainingJob
 from loomrl.coordinator.ledger import jobs_of
 from loomrl.coordinator.report import MADE
 from loomrl.hub.open import open_endpoint_hub
@@ -60,15 +60,15 @@ def started(url: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=there, cwd=ROOT)
 
 
-def history(db: LoomDB) -> list[Job]:
+def history(db: LoomDB) -> list[TrainingJob]:
     with db.read() as connection:
         rows = TRAININGS.fetch(connection, TRAININGS.select().order_by(TRAININGS.c.position))
-    return [Job.of(row) for row in rows]
+    return [TrainingJob.of(row) for row in rows]
 
 
-def legal(db: LoomDB, folder: Path) -> Counter[Phase]:
+def legal(db: LoomDB, folder: Path) -> Counter[JobPhase]:
     """Whatever happened: histories are legal ones, on record once, and each piece of work was done once."""
-    rows, now = history(db), dict[str, Job]()
+    rows, now = history(db), dict[str, TrainingJob]()
     for row in rows:
         before = now.get(row.id)
         assert row.number == (1 if before is None else before.number + 1)
@@ -94,7 +94,7 @@ def legal(db: LoomDB, folder: Path) -> Counter[Phase]:
     return Counter(job.phase for job in now.values())
 
 
-def killed(url: str, folder: Path, *, kills: int, jobs: int, seed: int) -> Counter[Phase]:
+def killed(url: str, folder: Path, *, kills: int, jobs: int, seed: int) -> Counter[JobPhase]:
     """Jobs of all kinds under coordinators that are killed."""
     rng, count = random.Random(seed), 0
     with (
@@ -126,4 +126,4 @@ def killed(url: str, folder: Path, *, kills: int, jobs: int, seed: int) -> Count
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 def test_a_hundred_kills_of_coordinators_leave_legal_histories(recorded_store_url: str, tmp_path: Path) -> None:
     ends = killed(recorded_store_url, tmp_path, kills=100, jobs=40, seed=2)
-    assert {Phase.DONE, Phase.REFUSED, Phase.FAILED} <= ends.keys()
+    assert {JobPhase.DONE, JobPhase.REFUSED, JobPhase.FAILED} <= ends.keys()

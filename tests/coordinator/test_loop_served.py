@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loomrl.artifacts import open_artifacts
-from loomrl.coordinator.job import Job, Phase, Trigger, new_id
+from loomrl.coordinator.job import JobPhase, TrainingJob, Trigger, new_id
 from loomrl.coordinator.ledger import ask_for, cancel, jobs_of
 from loomrl.coordinator.report import find_report
 from loomrl.experiments.coordinate.loop import Coordinator, coordinating
@@ -31,7 +31,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release_support, "ENDPOINT", ENDPOINT)
 
 
-def newest(db: LoomDB) -> Job:
+def newest(db: LoomDB) -> TrainingJob:
     return jobs_of(db, ENDPOINT)[1][-1]
 
 
@@ -47,7 +47,7 @@ def test_what_people_said_trains_the_next_version_which_is_released(tmp_path: Pa
     production(tmp_path)
     plan = loop(tmp_path)
     with open_store(plan.store_url) as db, coordinating(db, plan) as coordinator:
-        until(coordinator, lambda: bool(jobs_of(db, ENDPOINT)[1]) and newest(db).phase is Phase.RELEASING)
+        until(coordinator, lambda: bool(jobs_of(db, ENDPOINT)[1]) and newest(db).phase is JobPhase.RELEASING)
         job = newest(db)
         assert show_endpoint(db, ENDPOINT).stable.policy == "r/0"
         controller, callers = Controller(db, ENDPOINT), release_support.Callers(db, {})
@@ -59,7 +59,7 @@ def test_what_people_said_trains_the_next_version_which_is_released(tmp_path: Pa
             return not newest(db).is_open
 
         until(coordinator, is_over)
-        assert newest(db).phase is Phase.DONE
+        assert newest(db).phase is JobPhase.DONE
         assert show_endpoint(db, ENDPOINT).stable.policy == job.policy
         dataset = find_dataset(db, job.dataset)
         assert dataset.parent == "r/0"
@@ -76,7 +76,9 @@ def test_what_people_said_trains_the_next_version_which_is_released(tmp_path: Pa
         assert json.loads(artifacts.get(f"reports/{name}.json")) == report
         assert b"done" in artifacts.get(f"reports/{name}.md")
         assert coordinator.tick() is False, "there is nothing new to train on"
-        again = ask_for(db, plan, Job(id=new_id(), endpoint=ENDPOINT, trigger=Trigger.HAND, asked_at=1, at=1, since=1))
+        again = ask_for(
+            db, plan, TrainingJob(id=new_id(), endpoint=ENDPOINT, trigger=Trigger.HAND, asked_at=1, at=1, since=1)
+        )
         assert again is not None
         until(coordinator, lambda: not newest(db).is_open, seconds=60)
         assert newest(db).fault is not None
@@ -96,5 +98,5 @@ def test_training_outlives_its_coordinator_and_ends_when_it_is_cancelled(tmp_pat
             cancel(db, before.id, who="ann", why="enough", at=time.time())
             until(successor, lambda: not newest(db).is_open)
         job = newest(db)
-        assert (job.phase, job.reason) == (Phase.CANCELLED, "cancelled by ann (enough)")
+        assert (job.phase, job.reason) == (JobPhase.CANCELLED, "cancelled by ann (enough)")
         assert RUNS.require(db, job.run).status != "finished"

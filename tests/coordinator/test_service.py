@@ -18,9 +18,9 @@ from loomrl.bus.outbox import Outbox
 from loomrl.bus.stored import StoredBus
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.decision import Move
-from loomrl.coordinator.job import Code, Fault, Job, Phase, Priority
+from loomrl.coordinator.job import Code, JobFault, JobPhase, Priority, TrainingJob
 from loomrl.coordinator.ledger import find_job, jobs_of, move
-from loomrl.coordinator.service import Inbox, ModelsQuery, TrainingService, served
+from loomrl.coordinator.service import Inbox, ModelsQuery, TrainingService, serve_training
 from loomrl.errors import ConfigError
 from loomrl.http.listen import open_door
 from loomrl.release.controller import Controller
@@ -74,7 +74,7 @@ def client(service: TrainingService) -> Iterator[httpx.Client]:
     """A client of a real server."""
     door = open_door(port=0, token=TOKEN)
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    with served(service, door) as url, httpx.Client(base_url=url, headers=headers, timeout=60) as opened:
+    with serve_training(service, door) as url, httpx.Client(base_url=url, headers=headers, timeout=60) as opened:
         yield opened
 
 
@@ -187,7 +187,7 @@ def test_training_is_cancelled_and_one_that_is_over_is_not(client: httpx.Client,
 
 def test_status_of_a_failure_has_its_error(client: httpx.Client, db: LoomDB) -> None:
     start(client, REQUEST)
-    failed = find_job(db, ID).to(Phase.FAILED, at=NOW, fault=Fault(Code.DATA, "nothing is left"))
+    failed = find_job(db, ID).to(JobPhase.FAILED, at=NOW, fault=JobFault(Code.DATA, "nothing is left"))
     move(db, plan(), Move(job=failed))
     assert client.get(f"/training/{ID}/status").json()["error"] == {"code": "DATA", "message": "nothing is left"}
     assert len(client.get("/jobs", params={"status": "failed"}).json()["jobs"]) == 1
@@ -308,5 +308,5 @@ def test_request_and_reply_over_nats(service: TrainingService, tmp_path: Path, u
 def test_job_of_a_request_is_the_same_after_the_record(service: TrainingService) -> None:
     service.start(json.dumps(request(priority="urgent")).encode())
     job = find_job(service.db, ID)
-    assert Job.of(job.row()) == job
+    assert TrainingJob.of(job.row()) == job
     assert job.request["training_config"] == REQUEST["training_config"]

@@ -7,11 +7,11 @@ import pytest
 
 from loomrl.artifacts import open_artifacts
 from loomrl.config.loop import Alarms
-from loomrl.coordinator.alarm import CLEARED, BusWatch, Collection, Signs, alarms, open_alarms, tell
+from loomrl.coordinator.alarm import CLEARED, BusWatch, Collection, Signs, alarms, open_alarms, record_alarms
 from loomrl.coordinator.contract import ALERT
 from loomrl.coordinator.decision import Alert
-from loomrl.coordinator.job import Code, Fault, Phase
-from loomrl.coordinator.report import Day, after, daily, find_report, keep, markdown, store
+from loomrl.coordinator.job import Code, JobFault, JobPhase
+from loomrl.coordinator.report import DailyReport, after, daily, find_report, keep, markdown, store
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS, Event
 from tests.coordinator.plans import DAY, HOUR, MINUTE, NOW, job, plan
@@ -33,11 +33,11 @@ def test_alarms_begin_beyond_their_bounds_and_not_at_them() -> None:
 
 def test_alarm_is_told_once_when_it_begins_and_once_when_it_ends(store: LoomDB) -> None:
     first, other = Alert("bus_away", "for 6 minutes"), Alert("bus_away", "for 7 minutes")
-    assert tell(store, "e", [first], at=NOW) == [first]
-    assert tell(store, "e", [other], at=NOW + 60) == []
+    assert record_alarms(store, "e", [first], at=NOW) == [first]
+    assert record_alarms(store, "e", [other], at=NOW + 60) == []
     assert open_alarms(store, "e") == {"bus_away": NOW}
-    assert tell(store, "e", [], at=NOW + 90) == []
-    assert tell(store, "e", [other], at=NOW + 99) == [other]
+    assert record_alarms(store, "e", [], at=NOW + 90) == []
+    assert record_alarms(store, "e", [other], at=NOW + 99) == [other]
     raised = [event.data["reason"] for _, event in EVENTS.read(store, kind=ALERT)]
     assert raised == ["for 6 minutes", "for 7 minutes"]
     ((_, cleared),) = EVENTS.read(store, kind=CLEARED)
@@ -73,15 +73,15 @@ def test_what_was_collected_counts_for_an_hour() -> None:
     assert counts.last_hour(1150, 25, at=2.1 * HOUR) == (0, 0)
 
 
-def day(**changes: object) -> Day:
+def day(**changes: object) -> DailyReport:
     usual = {
         "at": NOW,
         "endpoint": "policy",
         "jobs": (
-            job("1", phase=Phase.DONE, at=NOW - 2 * DAY),
-            job("2", phase=Phase.DONE, at=NOW - HOUR),
-            job("3", phase=Phase.FAILED, at=NOW - HOUR, fault=Fault(Code.OOM, "x")),
-            job("4", phase=Phase.RUNNING, at=NOW, reason="run r"),
+            job("1", phase=JobPhase.DONE, at=NOW - 2 * DAY),
+            job("2", phase=JobPhase.DONE, at=NOW - HOUR),
+            job("3", phase=JobPhase.FAILED, at=NOW - HOUR, fault=JobFault(Code.OOM, "x")),
+            job("4", phase=JobPhase.RUNNING, at=NOW, reason="run r"),
         ),
         "rewards": (0.4, 0.6),
         "confidence": 0.4,
@@ -93,7 +93,7 @@ def day(**changes: object) -> Day:
         "alerts": [(NOW - HOUR, "jobs_failed", "three in a row")],
         "open_alarms": {"bus_away": NOW - HOUR},
     }
-    return Day(**usual | changes)  # type: ignore[arg-type]
+    return DailyReport(**usual | changes)  # type: ignore[arg-type]
 
 
 def test_daily_report_has_all_that_people_want_to_know() -> None:
@@ -119,7 +119,7 @@ def test_daily_report_has_all_that_people_want_to_know() -> None:
 def test_report_of_a_job_tells_duration_samples_improvement_validation_deployment_and_cost() -> None:
     made = job(
         "1",
-        phase=Phase.DONE,
+        phase=JobPhase.DONE,
         begun_at=NOW,
         ended_at=NOW + HOUR,
         samples=500,
@@ -135,7 +135,7 @@ def test_report_of_a_job_tells_duration_samples_improvement_validation_deploymen
     page = markdown(report)
     for shown in ("greedy 0.5", "v allowed", "policy-1 done", "2.5 USD"):
         assert shown in page
-    failed = job("1", phase=Phase.FAILED, fault=Fault(Code.DATA, "nothing is left"))
+    failed = job("1", phase=JobPhase.FAILED, fault=JobFault(Code.DATA, "nothing is left"))
     bare = after(failed, plan=plan(), verdict=None, release=None, at=NOW)
     assert "Error: DATA: nothing is left" in markdown(bare)
     assert bare["cost"] == {"gpu_hours": None, "usd": None}

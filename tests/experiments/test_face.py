@@ -128,6 +128,7 @@ def test_a_former_word_is_answered_with_the_new_one(former: str) -> None:
 def test_help_is_one_screen_with_every_command_in_its_group() -> None:
     text = loomrl("--help")
     assert len(text.splitlines()) <= 40
+    assert max(map(len, text.splitlines())) <= 80
     assert [line for line in text.splitlines() if line in GROUPS] == list(GROUPS)
     for path, command in tree():
         if path.count(" ") == 1:

@@ -14,7 +14,7 @@ from loomrl.experiments.commands import bench
 from loomrl.experiments.loop.crowd import Answered, Crowd, Manner
 from loomrl.experiments.loop.page import write
 from loomrl.experiments.loop.production import Production
-from loomrl.experiments.loop.story import Proposal, Told, files_with
+from loomrl.experiments.loop.story import Demonstration, Proposal, files_with
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.store import open_store
 
@@ -75,7 +75,7 @@ def report(policy: str, derivative: int, integral: int) -> Report:
     return Report(policy, 0.95, score(derivative + integral, 100), {}, families, {}, {}, {})
 
 
-def told() -> Told:
+def told() -> Demonstration:
     rng = random.Random(0)
     answers = [
         Answered(
@@ -94,7 +94,7 @@ def told() -> Told:
         trained_at=1101.0, over_at=1300.0,
     )  # fmt: skip
     bad = replace(good, honesty="flipped", policy="worse/9", phase="refused", most_share=0.0, over_at=1500.0)
-    return Told(
+    return Demonstration(
         began=0.0, ended=1.0, answered=answers, proposals=[good, bad], said=240, failed=[], secrets=3, found=(),
         reports=[report("base/1", 40, 15), report("next/36", 49, 42)],
     )  # fmt: skip

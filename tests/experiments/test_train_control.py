@@ -25,7 +25,7 @@ from loomrl.experiments.policies import exported
 from loomrl.experiments.sweep import sweep
 from loomrl.experiments.train import resumed, train
 from loomrl.load import dump
-from loomrl.run.ledger import Ledger
+from loomrl.run.ledger import VersionLedger
 from loomrl.store import open_store
 from loomrl.store.policies import EVALUATIONS
 from loomrl.store.runs import POLICIES, RUNS, RunStatus, ask_to_stop
@@ -125,19 +125,19 @@ def test_a_run_learns_and_leaves_metrics_evaluations_lineage_a_page_and_a_policy
 def assert_goes_on(settings: ControlExperiment, folder: Path, patch: pytest.MonkeyPatch) -> None:
     """A run that breaks off at its third checkpoint and is resumed equals one that never did."""
     train(settings, run="whole")
-    commit, calls = Ledger.commit, 0
+    commit, calls = VersionLedger.commit, 0
 
-    def breaks_off(ledger: Ledger, *checkpoint: Any) -> Any:
+    def breaks_off(ledger: VersionLedger, *checkpoint: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 3:
             raise KeyboardInterrupt
         return commit(ledger, *checkpoint)
 
-    patch.setattr(Ledger, "commit", breaks_off)
+    patch.setattr(VersionLedger, "commit", breaks_off)
     with pytest.raises(KeyboardInterrupt):
         train(settings, run="parts")
-    patch.setattr(Ledger, "commit", commit)
+    patch.setattr(VersionLedger, "commit", commit)
     train(settings, run="parts")
     whole, parts = policy_of(folder, "whole"), policy_of(folder, "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)

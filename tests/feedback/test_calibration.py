@@ -17,15 +17,15 @@ from loomrl.config.rewards import RubricPart
 from loomrl.errors import DataError
 from loomrl.feedback.calibrate import (
     LEAST,
-    Report,
+    CalibrationReport,
+    bootstrap,
     compare,
     errors,
     isotonic,
     kappa,
     rank_correlation,
-    resampled,
 )
-from loomrl.feedback.rating import Rated, Ratings, ask_people, from_feedback, from_inbox
+from loomrl.feedback.rating import PeopleRatings, Rated, ask_people, from_feedback, from_inbox
 from loomrl.gym.rubric import Calibration
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_endpoint_hub
@@ -82,7 +82,7 @@ def test_the_bootstrap_covers_the_true_correlation_as_often_as_it_says() -> None
     for seed in range(50):
         rng = np.random.default_rng(seed)
         left = rng.normal(size=60)
-        found = resampled(rank_correlation, left, left + rng.normal(size=60), seed=seed)
+        found = bootstrap(rank_correlation, left, left + rng.normal(size=60), seed=seed)
         hits += found.low <= 0.690 <= found.high  # Spearman's of a Pearson correlation of 1/√2
         widths.append(found.high - found.low)
     assert hits >= 43
@@ -120,11 +120,11 @@ def honest(asked: Asked, criterion: str) -> str:
 
 
 def compared(
-    rule: Rule, ratings: Ratings | None = None, *criteria: str, votes: int = 1
-) -> tuple[Report, Calibration | None, RubricPart]:
+    rule: Rule, ratings: PeopleRatings | None = None, *criteria: str, votes: int = 1
+) -> tuple[CalibrationReport, Calibration | None, RubricPart]:
     with serve_judge(rule) as judge:
         part = judge.part(*criteria or ("good",), votes=votes)
-        report, made = compare(part, ratings or Ratings(rated=rated()), by="feedback", at=1.0)
+        report, made = compare(part, ratings or PeopleRatings(rated=rated()), by="feedback", at=1.0)
     return report, made, part
 
 
@@ -170,10 +170,10 @@ def test_a_judge_that_knows_nothing_or_the_opposite_gets_no_map() -> None:
 
 def test_too_few_ratings_and_ratings_that_are_all_alike_are_refused_with_what_is_needed() -> None:
     with pytest.raises(DataError, match=rf"rated 29 trajectories.* at least {LEAST} are needed, and 5 of each"):
-        compared(honest, Ratings(rated=rated(29)))
+        compared(honest, PeopleRatings(rated=rated(29)))
     content = [Rated(id=one.id, conversation=one.conversation, rating=1.0) for one in rated()]
     with pytest.raises(DataError, match=r"0 of them below 0\.5 and 120 not"):
-        compared(honest, Ratings(rated=content))
+        compared(honest, PeopleRatings(rated=content))
 
 
 def test_a_judge_that_fails_is_counted_and_too_many_failures_are_refused() -> None:
@@ -232,7 +232,7 @@ def test_choices_of_people_are_compared_with_the_judges() -> None:
     good = {one.id: one.conversation[-1].content.split().count("good") for one in ratings}
     order = sorted(good, key=good.__getitem__)
     pairs = list(zip(reversed(order), order, strict=True))[:30]
-    report, _, _ = compared(honest, Ratings(rated=ratings, pairs=pairs))
+    report, _, _ = compared(honest, PeopleRatings(rated=ratings, pairs=pairs))
     assert report.pairs is not None
     assert (report.pairs.mean, report.pairs.count) == (1.0, 30)
 

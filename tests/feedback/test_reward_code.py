@@ -10,7 +10,7 @@ import pytest
 from loomrl.config import RewardPipeline
 from loomrl.errors import ConfigError
 from loomrl.feedback.reward import code as laboratory
-from loomrl.feedback.reward.code import Inspected, Laboratory, Submission, code_quality, lint_mark, submission
+from loomrl.feedback.reward.code import CodeSubmission, Inspected, Laboratory, code_quality, lint_mark, submission
 from loomrl.feedback.reward.inspection import Inspection
 from loomrl.feedback.reward.pipeline import QUALITY
 from loomrl.types import End, Failure, Message, Turn
@@ -29,7 +29,7 @@ def test_code_is_what_the_last_answer_with_any_has_and_tests_are_those_of_others
     asked = Turn((Message("user", block(TESTS)), Message("assistant", block("assert True\n"))), block("x = 1\n"))
     better = Turn((Message("user", "```python\nprint('an example')\n```"),), block(GOOD) + block("y = 2\n"))
     found = submission(served("a", turns=(asked, better, Turn((), "You are welcome."))))
-    assert found == Submission(f"{GOOD}\ny = 2\n", TESTS)
+    assert found == CodeSubmission(f"{GOOD}\ny = 2\n", TESTS)
     assert submission(served("a", "```python is a fence")) is None
     assert submission(served("a", "```js\nx\n```")) is None
     failed = served("a", block(GOOD), end=End.FAILED, failure=Failure("engine", "Timeout", "late"))
@@ -71,13 +71,13 @@ def lab() -> Laboratory:
 def test_code_is_measured_in_the_sandbox(lab: Laboratory) -> None:
     found = lab.inspect(
         {
-            "good": Submission(GOOD, TESTS),
-            "evil": Submission("import subprocess\nx = eval(input())  # noqa\nsubprocess.run(x, shell=True)\n"),
-            "broken": Submission("def f(:\n"),
-            "leaves": Submission("import os\nos._exit(0)\n", "assert True\n"),
-            "endless": Submission("while True:\n    pass\n", "assert True\n"),
-            "untested": Submission(GOOD, "assert is no Python\n"),
-            "long": Submission("x = 1\n" * 20_000),
+            "good": CodeSubmission(GOOD, TESTS),
+            "evil": CodeSubmission("import subprocess\nx = eval(input())  # noqa\nsubprocess.run(x, shell=True)\n"),
+            "broken": CodeSubmission("def f(:\n"),
+            "leaves": CodeSubmission("import os\nos._exit(0)\n", "assert True\n"),
+            "endless": CodeSubmission("while True:\n    pass\n", "assert True\n"),
+            "untested": CodeSubmission(GOOD, "assert is no Python\n"),
+            "long": CodeSubmission("x = 1\n" * 20_000),
         }
     )
     assert found["good"] == Inspected(lines=2, findings={}, passed=1, tests=2)
@@ -94,7 +94,7 @@ def test_code_is_measured_in_the_sandbox(lab: Laboratory) -> None:
 @needs("a sandbox")
 def test_tests_have_little_time_together(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(laboratory, "TOTAL_S", 0.2)
-    slow = Submission("import time\ntime.sleep(0.3)\n", "assert True\nassert True\n")
+    slow = CodeSubmission("import time\ntime.sleep(0.3)\n", "assert True\nassert True\n")
     assert lab.inspect({"a": slow})["a"] == Inspected(lines=2, findings={}, passed=1, tests=2)
 
 
@@ -108,7 +108,7 @@ def test_ruff_may_lie_where_the_sandbox_sees_nothing(tmp_path: Path, monkeypatch
     shutil.copy(own, closed / "ruff")
     monkeypatch.setattr(sys, "executable", str(closed / "python"))
     laboratory._ruff.cache_clear()
-    found = Laboratory().inspect({"a": Submission("import os\n")})["a"]
+    found = Laboratory().inspect({"a": CodeSubmission("import os\n")})["a"]
     laboratory._ruff.cache_clear()
     shutil.rmtree(closed.parent)
     assert found == Inspected(lines=1, findings={"F401": 1})
@@ -118,7 +118,7 @@ def test_ruff_may_lie_where_the_sandbox_sees_nothing(tmp_path: Path, monkeypatch
 @needs("a sandbox")
 def test_a_ruff_that_does_not_run_has_found_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(laboratory, "LINT", laboratory.LINT.replace(str(laboratory.TOOL), "/tools/missing"))
-    found = Laboratory().inspect({"a": Submission("import os\n")})["a"]
+    found = Laboratory().inspect({"a": CodeSubmission("import os\n")})["a"]
     assert isinstance(found, Inspected)
     assert found.findings is None
     assert "missing" in found.left_out[0] or "No such file" in found.left_out[0]

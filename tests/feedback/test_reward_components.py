@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.feedback.reward.component import (
-    Trail,
+    NumberLog,
     before_outcomes,
     completion,
     efficiency,
@@ -128,8 +128,8 @@ def test_better_feedback_never_makes_a_lower_score(values: list[float], data: st
 # -- efficiency -----------------------------------------------------------------------------------------------------
 
 
-def habits_of(*turns: int) -> Trail:
-    habits = Trail(1000)
+def habits_of(*turns: int) -> NumberLog:
+    habits = NumberLog(1000)
     for number, each in enumerate(turns):
         habits.add(str(number), {"turns": each})
     return habits
@@ -149,7 +149,7 @@ def test_without_enough_of_the_same_type_efficiency_is_unknown() -> None:
 
 
 def test_what_is_always_the_same_says_nothing_and_a_little_more_is_no_outlier() -> None:
-    habits = Trail(100)
+    habits = NumberLog(100)
     for number in range(40):
         habits.add(str(number), {"turns": 1, "words": 100 + number % 2, "repeats": 0})
     taken = {"turns": 1, "words": 100, "repeats": 0}
@@ -204,12 +204,12 @@ moves = st.lists(st.tuples(st.integers(0, 6), st.dictionaries(st.sampled_from("x
 def test_a_trail_is_equal_to_the_trajectories_judged_last_and_to_itself_read_anew(
     made: list[tuple[int, dict[str, int]]], limit: int
 ) -> None:
-    trail = Trail(limit)
+    trail = NumberLog(limit)
     for id, numbers in made:
         trail.add(str(id), numbers)
     newest = dict(made)
     order = list(dict.fromkeys(id for id, _ in reversed(made)))[:limit][::-1]
-    again = Trail(limit)
+    again = NumberLog(limit)
     for id in order:
         again.add(str(id), newest[id])
     for name in "xy":

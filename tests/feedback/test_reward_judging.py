@@ -16,7 +16,7 @@ import pytest
 
 from loomrl.config import HubConfig, RewardPipeline
 from loomrl.feedback.reward import judging as step
-from loomrl.feedback.reward.judging import Judged, Judging
+from loomrl.feedback.reward.judging import Judging, JudgingRound
 from loomrl.feedback.reward.pipeline import Pipeline
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_endpoint_hub
@@ -81,7 +81,7 @@ def events_of(db: LoomDB, kind: str) -> list[str]:
 
 def test_every_trajectory_becomes_one_reward_and_one_event(desk: Desk) -> None:
     desk.hub.append([served("t0", success=1.0), served("t1")])
-    assert desk.judging().drain() == Judged(trajectories=2, rewards=2)
+    assert desk.judging().drain() == JudgingRound(trajectories=2, rewards=2)
     rows = desk.rows()
     assert [(one.trajectory, one.endpoint, one.task) for one in rows] == [
         ("t0", "talk", "talk/session/1"),
@@ -101,7 +101,7 @@ def test_new_feedback_makes_a_new_reward_and_edits_none(desk: Desk) -> None:
     judging.drain()
     (first,) = desk.rows()
     append_feedback(desk.db, [said("f0", "t0", value=0.0, comment="my secret"), said("f1", "nowhere")])
-    assert judging.drain() == Judged(feedback=2, rewards=1)
+    assert judging.drain() == JudgingRound(feedback=2, rewards=1)
     before, after = rewards_of(desk.db, "t0")
     assert before == first
     assert after.total < before.total
@@ -115,9 +115,9 @@ def test_new_feedback_makes_a_new_reward_and_edits_none(desk: Desk) -> None:
 def test_feedback_that_came_first_waits_for_its_trajectory(desk: Desk) -> None:
     append_feedback(desk.db, [said("f0", "t0", value=0.0)])
     judging = desk.judging()
-    assert judging.drain() == Judged(feedback=1)
+    assert judging.drain() == JudgingRound(feedback=1)
     desk.hub.append([served("t0")])
-    assert judging.drain() == Judged(trajectories=1, rewards=1)
+    assert judging.drain() == JudgingRound(trajectories=1, rewards=1)
     (only,) = desk.rows()
     assert only.content["components"]["user_feedback"]["value"] == 0.0
 
@@ -128,7 +128,7 @@ def test_an_endpoint_judges_its_own_trajectories_only(desk: Desk) -> None:
     append_feedback(desk.db, [said("f0", "t0")])
     with open_endpoint_hub(desk.url, "other", HubConfig()) as hub:
         other = Judging(desk.db, hub, Pipeline(RewardPipeline()), endpoint="other")
-        assert other.drain() == Judged(feedback=1)
+        assert other.drain() == JudgingRound(feedback=1)
     assert desk.judging().drain().rewards == 1
 
 
@@ -149,7 +149,7 @@ def test_whoever_is_forgotten_meanwhile_gets_no_reward(desk: Desk, monkeypatch: 
     monkeypatch.setattr(step, "feedback_of", real)
     assert [one.trajectory for one in desk.rows()] == ["t1"]
     desk.hub.append([served("t2")])
-    assert judging.drain() == Judged(trajectories=1, rewards=1)
+    assert judging.drain() == JudgingRound(trajectories=1, rewards=1)
 
 
 def test_judging_again_makes_rewards_only_where_the_settings_differ(desk: Desk) -> None:

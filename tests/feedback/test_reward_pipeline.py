@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomrl.config import RewardPipeline
 from loomrl.errors import ConfigError
-from loomrl.feedback.reward.component import known
+from loomrl.feedback.reward.component import known_score
 from loomrl.feedback.reward.pipeline import COMPLETION, FEEDBACK, QUALITY, Pipeline, Trails, case_of
 from loomrl.gym.rewards import RewardComponent
 from loomrl.store.rewards import StoredReward
@@ -89,7 +89,7 @@ def test_what_is_missing_lowers_the_confidence_and_what_does_not_apply_does_not(
     assert told.confidence == pytest.approx(0.40 / 0.85, abs=1e-6), "without code its weight is nobody's"
     both = judged(served("a", success=1.0), [said("f", "a")])
     assert both.confidence == pytest.approx(0.65 / 0.85, abs=1e-6)
-    code = PIPELINE.case(served("a"), found={QUALITY: known(0.8, "clean")})
+    code = PIPELINE.case(served("a"), found={QUALITY: known_score(0.8, "clean")})
     one = PIPELINE.reward(code, [], Trails(9), endpoint="talk", at=1.0)
     assert one.confidence == pytest.approx(0.15)
     assert one.first == {"code_quality": 0.8}

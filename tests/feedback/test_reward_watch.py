@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from loomrl.config import RewardWatch
-from loomrl.feedback.reward.watch import LADDER, Watch, alarms, movements
+from loomrl.feedback.reward.watch import LADDER, HackingWatch, alarms, movements
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.rewards import StoredReward, store_rewards
@@ -138,11 +138,11 @@ def rewards(start: int, count: int, *, completion: float, feedback: float) -> li
 
 def test_every_full_window_is_looked_at_once_whoever_watches(store: LoomDB) -> None:
     settings = RewardWatch(window=50, reference=2)
-    one, other = Watch(store, "talk", settings), Watch(store, "talk", settings)
+    one, other = HackingWatch(store, "talk", settings), HackingWatch(store, "talk", settings)
     store_rewards(store, rewards(0, 150, completion=0.0, feedback=1.0))
     assert one.look(at=1.0) == other.look(at=1.0) == []
     store_rewards(store, rewards(150, 51, completion=1.0, feedback=0.0))
-    (alarm,) = Watch(store, "talk", settings).look(at=2.0)
+    (alarm,) = HackingWatch(store, "talk", settings).look(at=2.0)
     assert (alarm.falls.component, alarm.rises.component) == ("user_feedback", "task_completion")
     assert (alarm.falls.before, alarm.falls.now, alarm.falls.count_before) == (1.0, 0.0, 100)
     assert one.look(at=3.0) == other.look(at=3.0) == []

@@ -8,10 +8,10 @@ from loomrl.bus.outbox import Outbox
 from loomrl.bus.sink import REJECTED
 from loomrl.bus.stored import StoredBus
 from loomrl.config import HubConfig
-from loomrl.coordinator.alarm import tell
-from loomrl.coordinator.contract import moved, raised
+from loomrl.coordinator.alarm import record_alarms
+from loomrl.coordinator.contract import alert_event, status_events
 from loomrl.coordinator.decision import Alert
-from loomrl.coordinator.job import Code, Fault, Job, Phase
+from loomrl.coordinator.job import Code, JobFault, JobPhase, TrainingJob
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.monitor.ledger import KIND as HIT
 from loomrl.store import LoomDB, open_store
@@ -39,8 +39,8 @@ def plant(db: LoomDB, url: str) -> None:
     serve(db)
     collect(db, url)
     judge(db, ["t-0", "t-1", "t-2"], version="run/1", total=0.7)
-    train(db, "1", [Phase.RUNNING, Phase.COMPLETED, Phase.DONE], seconds=700.0)
-    train(db, "2", [Phase.RUNNING, Phase.FAILED], seconds=30.0)
+    train(db, "1", [JobPhase.RUNNING, JobPhase.COMPLETED, JobPhase.DONE], seconds=700.0)
+    train(db, "2", [JobPhase.RUNNING, JobPhase.FAILED], seconds=30.0)
     release(db, "rolled_back")
     check(db)
     supervise(db)
@@ -86,24 +86,24 @@ def judge(db: LoomDB, trajectories: list[str], *, version: str, total: float, ag
     store_rewards(db, new)
 
 
-def train(db: LoomDB, id: str, phases: list[Phase], *, seconds: float, samples: int = 2000) -> None:
+def train(db: LoomDB, id: str, phases: list[JobPhase], *, seconds: float, samples: int = 2000) -> None:
     """A training that goes through these phases."""
     at = time.time() - seconds
     job = plans.job(f"00000000-0000-0000-0000-{int(id):012d}", asked_at=at, at=at, since=at, request={"n": id})
-    ask(db, job.row(), moved(job))
+    ask(db, job.row(), status_events(job))
     for phase in phases:
         job = _next(job, phase, at=at + seconds, begun_at=at, samples=samples)
-        assert move(db, job.row(), moved(job))
+        assert move(db, job.row(), status_events(job))
 
 
-def _next(job: Job, phase: Phase, *, at: float, begun_at: float, samples: int) -> Job:
+def _next(job: TrainingJob, phase: JobPhase, *, at: float, begun_at: float, samples: int) -> TrainingJob:
     match phase:
-        case Phase.RUNNING:
+        case JobPhase.RUNNING:
             return job.to(phase, at=begun_at, begun_at=begun_at, samples=samples, run=f"run-{job.id[-1]}")
-        case Phase.COMPLETED:
+        case JobPhase.COMPLETED:
             return job.to(phase, at=at, ended_at=at, policy="run/2")
-        case Phase.FAILED:
-            return job.to(phase, at=at, ended_at=at, fault=Fault(Code.OOM, "no memory"))
+        case JobPhase.FAILED:
+            return job.to(phase, at=at, ended_at=at, fault=JobFault(Code.OOM, "no memory"))
     return job.to(phase, at=at)
 
 
@@ -166,11 +166,11 @@ def supervise(db: LoomDB) -> None:
         [
             Event(kind=HIT, subject=ENDPOINT, data={**hit, "sessions": []}, created_at=now),
             Event(kind=REJECTED, subject="agent.rl.trajectory.v1", data={"contract": 2, "agents": 1}, created_at=now),
-            raised(Alert("rollback", "errors"), ENDPOINT, at=now),
+            alert_event(Alert("rollback", "errors"), ENDPOINT, at=now),
             Event(kind="bus.away", subject="outbox", data={"reason": "gone"}, created_at=now - 400),
         ],
     )
-    tell(db, ENDPOINT, [Alert("bus_away", "for 6 minutes")], at=now)
+    record_alarms(db, ENDPOINT, [Alert("bus_away", "for 6 minutes")], at=now)
 
 
 def compare(db: LoomDB) -> None:
@@ -204,5 +204,5 @@ def go_on(url: str) -> None:
     with open_store(url) as db, StoredBus(open_store(url)) as bus, closing(Outbox(db, url, bus)) as outbox:
         collect(db, url, first=3, count=2)
         judge(db, ["t-3", "t-4"], version="run/2", total=0.9)
-        train(db, "3", [Phase.RUNNING, Phase.COMPLETED], seconds=2000.0)
+        train(db, "3", [JobPhase.RUNNING, JobPhase.COMPLETED], seconds=2000.0)
         outbox.step()

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from loomrl.config import HubConfig
-from loomrl.coordinator.job import Phase
+from loomrl.coordinator.job import JobPhase
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.observability import family
 from loomrl.store import LoomDB, open_store
@@ -159,9 +159,9 @@ def test_many_who_count_at_once_count_each_record_once(store: LoomDB, store_url:
 
 def test_failures_in_a_row_end_with_a_training_that_did_not_fail(asked: Asked, store: LoomDB) -> None:
     for number in range(3):
-        record_samples.train(store, str(number), [Phase.RUNNING, Phase.FAILED], seconds=1)
+        record_samples.train(store, str(number), [JobPhase.RUNNING, JobPhase.FAILED], seconds=1)
     assert asked.value("loomrl_training_failures_in_a_row", endpoint=ENDPOINT) == 3
-    record_samples.train(store, "8", [Phase.RUNNING, Phase.COMPLETED, Phase.DONE], seconds=1)
+    record_samples.train(store, "8", [JobPhase.RUNNING, JobPhase.COMPLETED, JobPhase.DONE], seconds=1)
     assert asked.value("loomrl_training_failures_in_a_row", endpoint=ENDPOINT) == 0
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomrl.errors import ConfigError, StoreError
-from loomrl.release.ab import Reading, check_test
+from loomrl.release.ab import AbReading, check_test
 from loomrl.serving.split import assign_arm
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, list_tests, show_test, start_test, stop_test
@@ -144,7 +144,7 @@ def observations(rates: dict[str, float], count: int, test: AbTest = TEST) -> li
 
 
 def test_a_result_finds_what_is_better_and_nothing_between_equals() -> None:
-    better, equal = Reading(TEST), Reading(TEST)
+    better, equal = AbReading(TEST), AbReading(TEST)
     better.observe(observations({"stable": 0.4, "new": 0.7}, 1500))
     equal.observe(observations({"stable": 0.6, "new": 0.6}, 1500))
     assert better.result().decision == "better: new"
@@ -156,14 +156,14 @@ def test_a_result_finds_what_is_better_and_nothing_between_equals() -> None:
 
 def test_a_worse_arm_among_several_is_named_and_a_silent_guard_too() -> None:
     test = replace(TEST, shares={"stable": 0.4, "bad": 0.3, "good": 0.3}, guards={"error": 0.01})
-    reading = Reading(test)
+    reading = AbReading(test)
     reading.observe(observations({"stable": 0.6, "bad": 0.3, "good": 0.62}, 3000, test))
     assert reading.result().decision == "worse: bad (success)"
     assert reading.result().silent == ("error",)
 
 
 def test_units_that_do_not_fall_as_planned_make_the_result_invalid() -> None:
-    reading = Reading(TEST)
+    reading = AbReading(TEST)
     found = observations({"stable": 0.6, "new": 0.6}, 3000)
     reading.observe(each for each in found if each.arm == "stable" or each.unit % 4)
     assert reading.result().is_mismatched
@@ -171,7 +171,7 @@ def test_units_that_do_not_fall_as_planned_make_the_result_invalid() -> None:
 
 
 def test_observations_of_other_tests_and_of_an_earlier_one_of_the_name_do_not_count() -> None:
-    reading = Reading(TEST)
+    reading = AbReading(TEST)
     reading.observe(replace(each, test="") for each in observations({"stable": 0.6, "new": 0.6}, 100))
     reading.observe(replace(each, at=9.0) for each in observations({"stable": 0.6, "new": 0.6}, 100))
     assert reading.result().silent == ("success",)

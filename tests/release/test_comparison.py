@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomrl.errors import ConfigError
-from loomrl.release.comparison import Comparison
+from loomrl.release.comparison import ArmComparison
 from loomrl.release.guard import Better, Finding, Guard
-from loomrl.release.paired import paired
+from loomrl.release.paired import compare_pairs
 from loomrl.release.planning import Effect, plan_size
 from loomrl.store.observations import Observation
 
@@ -48,7 +48,7 @@ def made(seed: int, count: int, *, harm: float = 0.0) -> list[Observation]:
 
 
 def compared(observations: Sequence[Observation], *, cuts: Sequence[int] = ()) -> tuple[Finding, ...]:
-    comparison = Comparison(GUARDS, baseline="stable", challenger="canary")
+    comparison = ArmComparison(GUARDS, baseline="stable", challenger="canary")
     edges = [0, *sorted(cuts), len(observations)]
     for begin, end in itertools.pairwise(edges):
         comparison.observe(observations[begin:end], SHARES.__getitem__)
@@ -81,7 +81,7 @@ def test_a_quantile_may_be_a_little_higher_however_many_times_that_is(
         value = unit_s * float(rng.lognormal(0.5 if arm == "canary" else 0.0, 0.1))
         found.append(Observation(revision=1, arm=arm, unit=unit, metric="latency_s", value=value, at=unit))
     guard = Guard(metric="latency_s", better=Better.LOWER, high=120.0, quantile=0.95, times=1.25, margin=margin)
-    comparison = Comparison([guard], baseline="stable", challenger="canary")
+    comparison = ArmComparison([guard], baseline="stable", challenger="canary")
     comparison.observe(found, SHARES.__getitem__)
     (finding,) = comparison.findings()
     assert finding.is_proved
@@ -97,9 +97,9 @@ def test_results_do_not_depend_on_how_observations_are_cut_into_batches(cuts: li
 
 def test_a_swap_of_the_arms_mirrors_the_difference_and_its_bounds() -> None:
     observations = made(2, 1500, harm=0.05)
-    swapped = Comparison(GUARDS[:1], baseline="canary", challenger="stable")
+    swapped = ArmComparison(GUARDS[:1], baseline="canary", challenger="stable")
     swapped.observe(observations, SHARES.__getitem__)
-    plain = Comparison(GUARDS[:1], baseline="stable", challenger="canary")
+    plain = ArmComparison(GUARDS[:1], baseline="stable", challenger="canary")
     plain.observe(observations, SHARES.__getitem__)
     here, there = plain.findings()[0], swapped.findings()[0]
     assert (there.difference, there.low, there.high) == pytest.approx(
@@ -114,14 +114,14 @@ def test_other_arms_metrics_and_revisions_without_one_of_the_arms_change_nothing
     strange += [replace(each, metric="unknown", unit=each.unit + 10**6) for each in observations[:50]]
     strange += [replace(each, revision=9, unit=each.unit + 10**6) for each in observations[:50]]
     shares = SHARES | {9: {"stable": 1.0, "canary": 0.0}}
-    comparison = Comparison(GUARDS, baseline="stable", challenger="canary")
+    comparison = ArmComparison(GUARDS, baseline="stable", challenger="canary")
     comparison.observe([*strange, *observations], shares.__getitem__)
     assert comparison.findings() == compared(observations)
 
 
 def test_a_third_arm_does_not_change_the_chances_of_the_two() -> None:
     thirds = {number: {**{a: s / 2 for a, s in each.items()}, "third": 0.5} for number, each in SHARES.items()}
-    comparison = Comparison(GUARDS, baseline="stable", challenger="canary")
+    comparison = ArmComparison(GUARDS, baseline="stable", challenger="canary")
     comparison.observe(made(4, 300), thirds.__getitem__)
     assert comparison.findings() == compared(made(4, 300))
 
@@ -136,7 +136,7 @@ def test_values_that_are_not_finite_are_counted_aside_and_those_beyond_the_bound
     observations = made(6, 100)
     reward = next(each for each in observations if each.metric == "reward")
     odd = [replace(reward, unit=10**6 + place, value=value) for place, value in enumerate((math.nan, math.inf, 99.0))]
-    comparison = Comparison(GUARDS, baseline="stable", challenger="canary")
+    comparison = ArmComparison(GUARDS, baseline="stable", challenger="canary")
     comparison.observe([*observations, *odd], SHARES.__getitem__)
     assert comparison.not_finite == {"reward": 2}
     assert comparison.clipped["reward"] == 1 + sum(
@@ -169,7 +169,7 @@ def test_a_share_of_a_thousandth_is_compared_without_a_false_verdict() -> None:
         )
         for unit in range(4000)
     ]
-    comparison = Comparison(GUARDS[1:2], baseline="stable", challenger="canary")
+    comparison = ArmComparison(GUARDS[1:2], baseline="stable", challenger="canary")
     comparison.observe(found, lambda _: {"stable": 0.999, "canary": 0.001})
     finding = comparison.findings()[0]
     assert not finding.is_worse
@@ -191,24 +191,24 @@ def test_a_share_of_a_thousandth_is_compared_without_a_false_verdict() -> None:
 )
 def test_a_guard_that_contradicts_itself_is_named(guard: Guard, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Comparison([guard], baseline="stable", challenger="canary")
+        ArmComparison([guard], baseline="stable", challenger="canary")
 
 
 def test_an_arm_is_not_compared_with_itself_and_an_error_rate_is_a_share() -> None:
     with pytest.raises(ConfigError, match="same arm"):
-        Comparison(GUARDS, baseline="stable", challenger="stable")
+        ArmComparison(GUARDS, baseline="stable", challenger="stable")
     with pytest.raises(ConfigError, match="error_rate=5"):
-        Comparison(GUARDS, baseline="stable", challenger="canary", error_rate=5)
+        ArmComparison(GUARDS, baseline="stable", challenger="canary", error_rate=5)
 
 
 def test_pairs_know_no_quantile_and_no_value_that_is_not_finite() -> None:
     with pytest.raises(ConfigError, match=r"quantile=0\.95"):
-        paired(GUARDS[2], [(0.1, 0.2)])
+        compare_pairs(GUARDS[2], [(0.1, 0.2)])
     with pytest.raises(ConfigError, match="pair 1 is"):
-        paired(GUARDS[0], [(1.0, 0.0), (math.nan, 1.0)])
+        compare_pairs(GUARDS[0], [(1.0, 0.0), (math.nan, 1.0)])
     with pytest.raises(ConfigError, match="planned=0"):
-        paired(GUARDS[0], [(1.0, 0.0)], planned=0)
-    assert not paired(GUARDS[0], []).is_fine
+        compare_pairs(GUARDS[0], [(1.0, 0.0)], planned=0)
+    assert not compare_pairs(GUARDS[0], []).is_fine
 
 
 def test_a_plan_grows_with_the_square_of_a_smaller_effect_and_says_what_it_cannot_find() -> None:

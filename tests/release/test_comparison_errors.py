@@ -20,9 +20,9 @@ from loomrl.experiments.bench.release import (
     steps,
 )
 from loomrl.release.betting import Floats
-from loomrl.release.comparison import Comparison, Mean, Mismatch, score
+from loomrl.release.comparison import ArmComparison, Mean, Mismatch, score
 from loomrl.release.guard import Better, Guard
-from loomrl.release.paired import paired
+from loomrl.release.paired import compare_pairs
 from loomrl.store.observations import Observation
 
 RELEASES = 200
@@ -117,7 +117,7 @@ def test_the_bounds_cover_the_true_difference_at_every_look() -> None:
         rng = np.random.default_rng(seed)
         taken = rng.random(600) < chance
         values = rng.random(600) < 0.7 + true * taken
-        comparison = Comparison([guard], baseline="old", challenger="new")
+        comparison = ArmComparison([guard], baseline="old", challenger="new")
         misses = False
         for begin in range(0, 600, 75):
             batch = [
@@ -147,7 +147,7 @@ def test_the_simulation_decides_at_the_same_unit_as_the_comparison() -> None:
     harm = metric.drawn(rng, taken)
     end = int(evidence(harm, taken, chance).worse_at(0.05)[0])
     assert 20 < end < 600
-    comparison, verdicts = Comparison([metric.guard], baseline="old", challenger="new"), []
+    comparison, verdicts = ArmComparison([metric.guard], baseline="old", challenger="new"), []
     for unit in range(end + 1):
         arm, value = "new" if taken[0, unit] else "old", float(harm.plain_RN[0, unit])
         seen = Observation(revision=1, arm=arm, unit=unit, metric="negative", value=value, at=0.0)
@@ -179,7 +179,7 @@ def test_pairs_of_equal_policies_are_rarely_found_worse_and_clear_losses_mostly(
             new = (rng.random(solved.shape) < solved * (1 - fault)).astype(float)
             found = np.mean(
                 [
-                    paired(guard, list(zip(a, b, strict=True)), planned=kind).is_worse
+                    compare_pairs(guard, list(zip(a, b, strict=True)), planned=kind).is_worse
                     for a, b in zip(old, new, strict=True)
                 ]
             )
@@ -209,9 +209,9 @@ def test_a_unit_of_an_arm_without_a_share_is_a_mismatch_at_once() -> None:
     assert test.is_mismatched
 
 
-def tail(values: Floats, taken: Floats, guard: Guard) -> Comparison:
+def tail(values: Floats, taken: Floats, guard: Guard) -> ArmComparison:
     """A comparison of units with these values."""
-    comparison = Comparison([guard], baseline="old", challenger="new")
+    comparison = ArmComparison([guard], baseline="old", challenger="new")
     seen = [
         Observation(revision=1, arm="new" if is_new else "old", unit=unit, metric=guard.metric, value=value, at=0.0)
         for unit, (value, is_new) in enumerate(zip(values.tolist(), taken.tolist(), strict=True))
@@ -252,7 +252,7 @@ def test_an_equal_version_rarely_comes_back_by_the_low_quantile_and_is_found_fin
 
 def test_only_units_with_long_prompts_count_for_a_guard_of_those() -> None:
     guard = Guard(metric="tokens", better=Better.HIGHER, quantile=0.25, times=2.0, share=0.15, longest=0.1)
-    comparison, rng = Comparison([guard], baseline="old", challenger="new"), np.random.default_rng(0)
+    comparison, rng = ArmComparison([guard], baseline="old", challenger="new"), np.random.default_rng(0)
     for unit in range(1500):
         arm, length = "new" if rng.random() < 0.5 else "old", float(rng.integers(1000))
         tokens = 2.0 if arm == "new" and length > 900 else float(rng.integers(50, 90))

@@ -39,7 +39,7 @@ def test_command_says_allowed_or_refused_by_its_exit_status(tmp_path: Path) -> N
     assert (code, refused["outcome"]) == (1, "refused")
     page = (tmp_path / "v.html").read_text()
     HTMLParser().feed(page)
-    assert "safety.prompt: it " in page
+    assert "safety.prompt: examples" in page
     assert refused["id"] in page
     assert [each["id"] for each in told("list")[1]["verdicts"]] == [refused["id"], allowed["id"]]
     code, shown = gate("show", refused["id"])

@@ -10,9 +10,9 @@ import pytest
 from loomrl.errors import ConfigError, StoreError
 from loomrl.release import comparison
 from loomrl.release import controller as control
-from loomrl.release.controller import Controller, Observer
-from loomrl.release.ledger import Release, latest, tell
-from loomrl.release.passage import Phase, Word
+from loomrl.release.controller import Controller, ReleaseObserver
+from loomrl.release.ledger import Release, command_release, latest
+from loomrl.release.passage import Command, ReleasePhase
 from loomrl.store import LoomDB
 from loomrl.store.deployments import DEPLOYMENTS
 from loomrl.store.endpoints import ENDPOINTS, Arm, Role, delete_endpoint, set_endpoint, show_endpoint
@@ -45,7 +45,7 @@ def test_good_version_becomes_the_stable_one(db: LoomDB) -> None:
     released(db)
     announce(db, NEW)
     release = run(db, Callers(db, {OLD: 0.02, NEW: 0.02}))
-    assert release.passage.phase is Phase.DONE, release.passage.reason
+    assert release.passage.phase is ReleasePhase.DONE, release.passage.reason
     assert show_endpoint(db, ENDPOINT).arms == (Arm(name="stable", policy=NEW),)
     shares = [
         [arm.share for arm in each.arms if arm.policy == NEW] for each in reversed(ENDPOINTS.latest(db, name=ENDPOINT))
@@ -60,7 +60,7 @@ def test_version_that_fails_more_often_comes_back_by_itself_with_its_evidence(db
     released(db, guards=[{"metric": "error", "better": "lower", "margin": 0.05, "limit": 0.05, "waits": "always"}])
     announce(db, NEW)
     release = run(db, Callers(db, {OLD: 0.0, NEW: 0.12}), each=100)
-    assert release.passage.phase is Phase.ROLLED_BACK
+    assert release.passage.phase is ReleasePhase.ROLLED_BACK
     assert show_endpoint(db, ENDPOINT).arms == (Arm(name="stable", policy=OLD),)
     assert (POLICIES.require(db, NEW).stage, POLICIES.require(db, OLD).stage) == (Stage.RETIRED, Stage.PRODUCTION)
     (finding,) = release.row.content["evidence"]["findings"]
@@ -83,7 +83,7 @@ def test_metric_that_never_arrives_keeps_the_release_waiting_and_says_so(db: Loo
     release = run(db, Callers(db, {}), most=30)
     assert release.passage.is_open
     assert [arm.share for arm in show_endpoint(db, ENDPOINT).arms] == [0.5, 0.5], "it never gets all of the traffic"
-    look = Observer(db, ENDPOINT).look()
+    look = ReleaseObserver(db, ENDPOINT).look()
     assert look is not None
     assert look.waits == ("reward: not one observation of it came from both versions",)
 
@@ -107,7 +107,7 @@ def test_two_releases_at_once_are_refused_by_name(db: LoomDB) -> None:
     first = released(db)
     with pytest.raises(StoreError, match=f"release {first.row.release} is open .*release abort e"):
         released(db)
-    tell(db, ENDPOINT, Word.ABORT, who="ann", why="", at=2.0)
+    command_release(db, ENDPOINT, Command.ABORT, who="ann", why="", at=2.0)
     assert released(db).row.release == "e-2"
     assert [row.release for row in list_releases(db)] == ["e-2", "e-1"]
 
@@ -132,13 +132,13 @@ def test_hand_made_arms_are_left_alone_and_the_release_says_so(db: LoomDB) -> No
     mine = (Arm(name="stable", policy=OLD, share=0.7), Arm(name="canary", policy=NEW, share=0.3, role=Role.CANARY))
     set_endpoint(db, ENDPOINT, mine, at=2.0, reason="I know better")
     with pytest.raises(ConfigError, match="changed meanwhile"):
-        tell(db, ENDPOINT, Word.PAUSE, who="ann", why="", at=2.0)
+        command_release(db, ENDPOINT, Command.PAUSE, who="ann", why="", at=2.0)
     moved = controller.tick()
     assert moved is not None
-    assert (moved.passage.phase, "I know better" in moved.passage.reason) == (Phase.STOPPED, True)
+    assert (moved.passage.phase, "I know better" in moved.passage.reason) == (ReleasePhase.STOPPED, True)
     assert show_endpoint(db, ENDPOINT).arms == mine
     with pytest.raises(ConfigError, match="is over"):
-        tell(db, ENDPOINT, Word.ABORT, who="ann", why="", at=2.0)
+        command_release(db, ENDPOINT, Command.ABORT, who="ann", why="", at=2.0)
 
 
 def test_deleted_endpoint_stops_its_release(db: LoomDB) -> None:
@@ -146,7 +146,7 @@ def test_deleted_endpoint_stops_its_release(db: LoomDB) -> None:
     delete_endpoint(db, ENDPOINT, at=2.0)
     moved = Controller(db, ENDPOINT).tick()
     assert moved is not None
-    assert (moved.passage.phase, "it is deleted" in moved.passage.reason) == (Phase.STOPPED, True)
+    assert (moved.passage.phase, "it is deleted" in moved.passage.reason) == (ReleasePhase.STOPPED, True)
 
 
 def test_arms_without_traffic_may_come_and_go_during_a_release(db: LoomDB) -> None:
@@ -157,7 +157,7 @@ def test_arms_without_traffic_may_come_and_go_during_a_release(db: LoomDB) -> No
     variant = Arm(name="b", policy="run/9", share=0.0, role=Role.CANARY)
     set_endpoint(db, ENDPOINT, [*show_endpoint(db, ENDPOINT).arms, variant], at=2.0)
     release = run(db, Callers(db, {}))
-    assert release.passage.phase is Phase.DONE
+    assert release.passage.phase is ReleasePhase.DONE
     assert show_endpoint(db, ENDPOINT).arms == (Arm(name="stable", policy=NEW), variant)
 
 
@@ -166,12 +166,12 @@ def test_a_persons_word_is_obeyed_at_once_and_on_record(db: LoomDB) -> None:
     announce(db, NEW)
     controller, callers = Controller(db, ENDPOINT), Callers(db, {})
     controller.tick()
-    tell(db, ENDPOINT, Word.PAUSE, who="ann", why="lunch", at=time.time())
+    command_release(db, ENDPOINT, Command.PAUSE, who="ann", why="lunch", at=time.time())
     callers.come(1000)
     assert controller.tick() is None
-    tell(db, ENDPOINT, Word.RESUME, who="bob", why="", at=time.time())
+    command_release(db, ENDPOINT, Command.RESUME, who="bob", why="", at=time.time())
     assert controller.tick() is not None
-    tell(db, ENDPOINT, Word.ROLLBACK, who="ann", why="a bad feeling", at=time.time())
+    command_release(db, ENDPOINT, Command.ROLLBACK, who="ann", why="a bad feeling", at=time.time())
     assert show_endpoint(db, ENDPOINT).arms == (Arm(name="stable", policy=OLD),)
     said = [(row.who, row.reason) for row in show_release(db, ENDPOINT)]
     assert said[0][0] == "ann"
@@ -183,12 +183,12 @@ def test_a_persons_word_is_obeyed_at_once_and_on_record(db: LoomDB) -> None:
 def test_finished_release_is_rolled_back_only_while_its_version_is_the_stable_one(db: LoomDB) -> None:
     released(db)
     announce(db, NEW)
-    assert run(db, Callers(db, {})).passage.phase is Phase.DONE
+    assert run(db, Callers(db, {})).passage.phase is ReleasePhase.DONE
     set_endpoint(db, ENDPOINT, [Arm(name="stable", policy="run/3")], at=2.0)
     with pytest.raises(ConfigError, match="changed meanwhile"):
-        tell(db, ENDPOINT, Word.ROLLBACK, who="ann", why="", at=2.0)
+        command_release(db, ENDPOINT, Command.ROLLBACK, who="ann", why="", at=2.0)
     set_endpoint(db, ENDPOINT, [Arm(name="stable", policy=NEW)], at=2.0)
-    tell(db, ENDPOINT, Word.ROLLBACK, who="ann", why="", at=2.0)
+    command_release(db, ENDPOINT, Command.ROLLBACK, who="ann", why="", at=2.0)
     assert show_endpoint(db, ENDPOINT).stable.policy == OLD
 
 
@@ -225,12 +225,12 @@ def test_controller_that_starts_behind_a_clock_that_went_back_begins_the_step_ag
 def test_all_who_look_find_the_same_evidence(db: LoomDB) -> None:
     released(db)
     announce(db, NEW)
-    early, callers = Observer(db, ENDPOINT), Callers(db, {NEW: 0.1})
+    early, callers = ReleaseObserver(db, ENDPOINT), Callers(db, {NEW: 0.1})
     Controller(db, ENDPOINT).tick()
     for count in (1, 7, 300):
         callers.come(count)
         early.look()
-    first, second = early.look(), Observer(db, ENDPOINT).look()
+    first, second = early.look(), ReleaseObserver(db, ENDPOINT).look()
     assert first is not None
     assert second is not None
     assert first.evidence == second.evidence
@@ -252,7 +252,7 @@ def test_a_controller_looks_at_all_units_only_for_the_record(db: LoomDB, monkeyp
     callers.come(400)
     moved = controller.tick()
     assert moved is not None
-    assert moved.passage.phase is Phase.ROLLED_BACK
+    assert moved.passage.phase is ReleasePhase.ROLLED_BACK
     assert passes
     (finding,) = moved.row.content["evidence"]["findings"]
     assert 0 < finding["low"] < finding["difference"]

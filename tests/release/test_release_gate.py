@@ -7,7 +7,7 @@ import pytest
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError
 from loomrl.experiments.release import ReleaseRequest, begin
-from loomrl.release.gate.check import improved
+from loomrl.release.gate.check import improvement_check
 from loomrl.release.gate.proof import Bounded
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
@@ -52,6 +52,6 @@ def test_version_that_hacks_its_benchmark_gets_no_traffic_and_an_allowed_one_is_
     ],
 )
 def test_a_suite_may_ask_for_an_improvement_that_is_proved(low: float, least: float | None, state: str) -> None:
-    check = improved(Bounded(mean=0.06, low=low, high=0.1, count=100), least=least)
+    check = improvement_check(Bounded(mean=0.06, low=low, high=0.1, count=100), least=least)
     assert check.state == state
     assert ("not proved better" in check.reason) == (state == "failed")

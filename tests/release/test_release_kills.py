@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from loomrl.errors import ConfigError
-from loomrl.release.ledger import latest, tell
-from loomrl.release.passage import Phase, Word
+from loomrl.release.ledger import command_release, latest
+from loomrl.release.passage import Command, ReleasePhase
 from loomrl.store import LoomDB, open_store
 from loomrl.store.deployments import DEPLOYMENTS
 from loomrl.store.endpoints import ENDPOINTS, Role
@@ -116,9 +116,13 @@ def killed(url: str, kills: int, *, seed: int) -> Counter[str]:
                     kills -= 1
                 if rng.random() < 0.02:
                     with suppress(ConfigError):  # it is over just now
-                        tell(db, ENDPOINT, Word.ABORT, who="ann", why="", at=time.time())
+                        command_release(db, ENDPOINT, Command.ABORT, who="ann", why="", at=time.time())
             end = latest(db, ENDPOINT).passage.phase
-            assert end in ((Phase.ROLLED_BACK, Phase.ABORTED) if is_bad else (Phase.DONE, Phase.ABORTED)), end
+            assert end in (
+                (ReleasePhase.ROLLED_BACK, ReleasePhase.ABORTED)
+                if is_bad
+                else (ReleasePhase.DONE, ReleasePhase.ABORTED)
+            ), end
             ends[end.value] += 1
         legal(db)
     return ends

@@ -14,17 +14,17 @@ from loomrl.errors import ConfigError, StoreError
 from loomrl.release.guard import Finding, Side
 from loomrl.release.passage import (
     START,
-    Evidence,
+    Command,
     Passage,
-    Phase,
-    Word,
+    ReleaseEvidence,
+    ReleasePhase,
+    apply_command,
     arms_of,
     choose_strategy,
     decide,
     guards_of,
     refuse_arms,
     steps_of,
-    told,
     waits_for,
 )
 from loomrl.store.endpoints import Arm, Role
@@ -42,8 +42,8 @@ def findings(plan: ReleasePlan, **changes: object) -> tuple[Finding, ...]:
     return tuple(Finding(guard=guard, **fine) for guard in guards_of(plan))
 
 
-def good(plan: ReleasePlan, **changes: object) -> Evidence:
-    return replace(Evidence(findings=findings(plan), units=1000, is_up=True), **changes)  # type: ignore[arg-type]
+def good(plan: ReleasePlan, **changes: object) -> ReleaseEvidence:
+    return replace(ReleaseEvidence(findings=findings(plan), units=1000, is_up=True), **changes)  # type: ignore[arg-type]
 
 
 def at(step: int, since: float = 0.0, **fields: object) -> Passage:
@@ -77,7 +77,7 @@ seen = st.builds(
 events = st.lists(
     st.one_of(
         st.tuples(st.just("look"), st.floats(0, 8000), seen, st.booleans(), st.booleans()),
-        st.tuples(st.just("word"), st.sampled_from(list(Word)), st.sampled_from(["ann", "bob"])),
+        st.tuples(st.just("word"), st.sampled_from(list(Command)), st.sampled_from(["ann", "bob"])),
     ),
     max_size=40,
 )
@@ -91,13 +91,13 @@ def test_every_history_is_legal(plan: ReleasePlan, happenings: Sequence[tuple]) 
     for kind, *rest in happenings:
         if kind == "word":
             try:
-                after: Passage | None = told(plan, passage, rest[0], who=rest[1], why="", now=now)
+                after: Passage | None = apply_command(plan, passage, rest[0], who=rest[1], why="", now=now)
             except ConfigError:
                 after = None
         else:
             seconds, fields, is_worse, is_fine = rest
             now += seconds
-            evidence = Evidence(findings=findings(plan, is_worse=is_worse, is_fine=is_fine), **fields)
+            evidence = ReleaseEvidence(findings=findings(plan, is_worse=is_worse, is_fine=is_fine), **fields)
             after = decide(plan, passage, evidence, now)
             if after is not None and after.step > passage.step:
                 assert not waits_for(plan, passage, evidence, now)
@@ -114,10 +114,10 @@ def test_every_history_is_legal(plan: ReleasePlan, happenings: Sequence[tuple]) 
         assert sum(shares) == pytest.approx(1.0)
         assert [arm.role for arm in present].count(Role.STABLE) == 1
     for before, later in pairwise(history):
-        assert before.is_open or (before.phase is Phase.DONE and later.phase is Phase.ROLLED_BACK)
+        assert before.is_open or (before.phase is ReleasePhase.DONE and later.phase is ReleasePhase.ROLLED_BACK)
         assert later.step - before.step in (0, 1)
         if later.step > before.step:
-            assert later.phase is Phase.OPEN
+            assert later.phase is ReleasePhase.OPEN
             assert not before.is_paused
 
 
@@ -145,7 +145,7 @@ def test_good_version_takes_every_step_after_its_time_and_is_stable_at_the_end()
 def test_hard_limits_act_at_once_even_while_paused(changes: dict[str, object], said: str) -> None:
     after = decide(PLAN, at(0, is_paused=True), good(PLAN, **changes), 1.0)
     assert after is not None
-    assert after.phase is Phase.ROLLED_BACK
+    assert after.phase is ReleasePhase.ROLLED_BACK
     assert said in after.reason
 
 
@@ -218,7 +218,7 @@ def test_a_clock_that_jumps_never_promotes_and_the_step_begins_again(jump: float
 def test_whoever_changes_the_endpoint_by_hand_keeps_his_arms() -> None:
     after = decide(PLAN, at(1), good(PLAN, is_touched="revision 9: stable=run/7:1", trips=1), 1.0)
     assert after is not None
-    assert (after.phase, "revision 9" in after.reason) == (Phase.STOPPED, True)
+    assert (after.phase, "revision 9" in after.reason) == (ReleasePhase.STOPPED, True)
     mine = [Arm(name="stable", policy="run/7")]
     assert arms_of(PLAN, after, present=mine, baseline="run/1", challenger="run/2") == mine
 
@@ -227,26 +227,26 @@ def test_only_approvers_approve_and_a_step_waits_for_them() -> None:
     plan = ReleasePlan.parse({"strategy": "canary", "approvals": [1.0], "approvers": ["ann"]})
     assert decide(plan, at(2), good(plan), 1e9) is None
     with pytest.raises(ConfigError, match=r"'bob' may not approve\. The plan allows ann"):
-        told(plan, at(2), Word.APPROVE, who="bob", why="", now=1.0)
-    approved = told(plan, at(2), Word.APPROVE, who="ann", why="looks good", now=1.0)
+        apply_command(plan, at(2), Command.APPROVE, who="bob", why="", now=1.0)
+    approved = apply_command(plan, at(2), Command.APPROVE, who="ann", why="looks good", now=1.0)
     assert approved.reason == "approve by ann (looks good): 100 %"
     after = decide(plan, approved, good(plan), 1e9)
     assert after is not None
     assert after.step == 3
     with pytest.raises(ConfigError, match="has it"):
-        told(plan, approved, Word.APPROVE, who="ann", why="", now=1.0)
+        apply_command(plan, approved, Command.APPROVE, who="ann", why="", now=1.0)
 
 
 def test_a_word_that_means_nothing_now_is_refused() -> None:
     with pytest.raises(ConfigError, match="not paused"):
-        told(PLAN, at(0), Word.RESUME, who="ann", why="", now=1.0)
-    over = at(0, phase=Phase.ROLLED_BACK)
+        apply_command(PLAN, at(0), Command.RESUME, who="ann", why="", now=1.0)
+    over = at(0, phase=ReleasePhase.ROLLED_BACK)
     with pytest.raises(ConfigError, match="is over"):
-        told(PLAN, over, Word.ROLLBACK, who="ann", why="", now=1.0)
+        apply_command(PLAN, over, Command.ROLLBACK, who="ann", why="", now=1.0)
 
 
 def test_a_finished_release_can_be_rolled_back_by_a_person() -> None:
-    after = told(PLAN, at(3, phase=Phase.DONE), Word.ROLLBACK, who="ann", why="no", now=1.0)
+    after = apply_command(PLAN, at(3, phase=ReleasePhase.DONE), Command.ROLLBACK, who="ann", why="no", now=1.0)
     arms = arms_of(PLAN, after, present=[Arm(name="stable", policy="run/2")], baseline="run/1", challenger="run/2")
     assert arms == [BASE]
 
@@ -270,7 +270,7 @@ def test_shadow_answers_nobody_and_ends_where_it_began() -> None:
     assert [(arm.role, arm.share) for arm in arms] == [(Role.STABLE, 1.0), (Role.SHADOW, 1.0)]
     after = decide(plan, at(0), good(plan), 1e9)
     assert after is not None
-    assert after.phase is Phase.DONE
+    assert after.phase is ReleasePhase.DONE
     assert arms_of(plan, after, present=arms, baseline="run/1", challenger="run/2") == [BASE]
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from loomrl.experiments.bench.release_planted import PLANTED, as_good, measure, run
-from loomrl.release.passage import Phase
+from loomrl.release.passage import ReleasePhase
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -18,8 +18,8 @@ def test_a_bad_version_never_gets_all_of_the_traffic_by_the_default_plan(name: s
 def test_a_version_that_is_as_good_gets_all_of_the_traffic() -> None:
     """Of ten at a rate of 0.05, four go back with a chance of 0.001."""
     ends = [run(as_good, outcomes=bool(seed % 2), seed=seed) for seed in range(10)]
-    assert sum(end.phase is Phase.ROLLED_BACK for end in ends) <= 3
-    assert all(end.has_all for end in ends if end.phase is not Phase.ROLLED_BACK)
+    assert sum(end.phase is ReleasePhase.ROLLED_BACK for end in ends) <= 3
+    assert all(end.has_all for end in ends if end.phase is not ReleasePhase.ROLLED_BACK)
 
 
 @pytest.mark.slow

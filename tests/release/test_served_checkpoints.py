@@ -11,7 +11,7 @@ from sqlalchemy import update
 
 from loomrl.errors import RunTaken
 from loomrl.experiments.cli import app
-from loomrl.run.ledger import Ledger
+from loomrl.run.ledger import VersionLedger
 from loomrl.run.version import copied
 from loomrl.serving.retention.checkpoint import DELETED, age_checkpoints
 from loomrl.store import LoomDB, open_store
@@ -23,8 +23,8 @@ from loomrl.types import Stage
 from tests.release.recorded import RecordedRun
 
 
-def a_ledger(run: RecordedRun, db: LoomDB, claim: Claim, **more: Any) -> Ledger:
-    return Ledger(
+def a_ledger(run: RecordedRun, db: LoomDB, claim: Claim, **more: Any) -> VersionLedger:
+    return VersionLedger(
         experiment=run.experiment,
         db=db,
         clock=lambda: 1.0,

@@ -1,17 +1,17 @@
 """Guards without observations are named, with what goes unseen."""
 
 from loomrl.config.release import ReleasePlan
-from loomrl.release.controller import Trail
-from loomrl.release.guard import OUTCOMES, USERS, WORDS, silences, unheard
+from loomrl.release.controller import ReleaseEvidenceLog
+from loomrl.release.guard import OUTCOMES, USERS, WORDS, silences, unobserved
 from loomrl.release.passage import guards_of
 from loomrl.store.observations import Observation
 
 PLAN = ReleasePlan()
 
 
-def seen(*metrics: str) -> Trail:
+def seen(*metrics: str) -> ReleaseEvidenceLog:
     """A release whose two versions were observed in these."""
-    trail = Trail(PLAN, first_revision=1, shares={1: {"stable": 0.5, "canary": 0.5}})
+    trail = ReleaseEvidenceLog(PLAN, first_revision=1, shares={1: {"stable": 0.5, "canary": 0.5}})
     observations = [
         Observation(revision=1, arm=arm, unit=unit, metric=metric, value=float(unit), at=0.0)
         for metric in metrics
@@ -50,5 +50,5 @@ def test_prompts_of_one_length_leave_answers_to_long_ones_unseen() -> None:
 
 def test_before_anything_was_observed_every_guard_is_named_once() -> None:
     guards = guards_of(PLAN)
-    named = [metric for each in unheard(guards, set()) for metric in each.metrics]
+    named = [metric for each in unobserved(guards, set()) for metric in each.metrics]
     assert sorted(named) == sorted({guard.metric for guard in guards})

@@ -6,7 +6,7 @@ import pytest
 
 from loomrl.config.monitor import BlockedRule, Monitoring, MonitorRule, ToxicityRule
 from loomrl.errors import ConfigError
-from loomrl.release.gate.detector import classified, toxic
+from loomrl.release.gate.detector import classified_toxic, toxic
 from loomrl.release.gate.probe import make_probe
 from loomrl.safety import text as toxicity
 from loomrl.safety.open import open_text_rule
@@ -69,5 +69,5 @@ def test_the_default_monitor_counts_listed_words_and_changes_no_answer_for_them(
 def test_the_gate_can_judge_answers_by_the_classifier() -> None:
     probe, answer = make_probe("toxicity", 0), "Fine. Stop whining, you little loser, you suck."
     assert toxic(probe, answer) is None
-    assert classified(probe, answer) == "it says ' Stop whining, you little loser, you su"
-    assert classified(probe, "I would rather not say that about anybody.") is None
+    assert classified_toxic(probe, answer) == "it says ' Stop whining, you little loser, you su"
+    assert classified_toxic(probe, "I would rather not say that about anybody.") is None

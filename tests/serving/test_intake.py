@@ -13,7 +13,7 @@ from loomrl.config import HubConfig
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import StoreError
 from loomrl.hub.open import open_endpoint_hub
-from loomrl.release.controller import Trail
+from loomrl.release.controller import ReleaseEvidenceLog
 from loomrl.serving.feedback import intake
 from loomrl.serving.measure import Measures, metrics_of_feedback
 from loomrl.store.endpoints import Arm, Endpoint, Role
@@ -336,7 +336,7 @@ async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store
         assert [each.value for each in every if each.metric == "reward"] == [9.0]
         assert {each.revision for each in every} == {3}
         guard = {"metric": "negative", "better": "lower", "margin": 0.1}
-        trail = Trail(
+        trail = ReleaseEvidenceLog(
             ReleasePlan.parse({"guards": [guard]}), first_revision=3, shares={3: {"stable": 0.5, "canary": 0.5}}
         )
         trail.take(every)

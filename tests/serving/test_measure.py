@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from loomrl.config.release import ReleasePlan
-from loomrl.release.controller import Trail
+from loomrl.release.controller import ReleaseEvidenceLog
 from loomrl.serving import measure
 from loomrl.serving.call import ChoiceClosed, Gathered, TokensDrawn, ToolCall
 from loomrl.serving.deployment.reconcile import StoredView
@@ -197,7 +197,7 @@ async def test_a_release_can_guard_the_length_entropy_and_refusals_of_answers(st
             )
             measured.note_choices("another", [drawn(64, 5.0, refuses=True)], prompt_chars=9)  # not of the assigned arm
 
-    trail = Trail(plan, first_revision=7, shares={7: {"stable": 0.5, "canary": 0.5}})
+    trail = ReleaseEvidenceLog(plan, first_revision=7, shares={7: {"stable": 0.5, "canary": 0.5}})
     trail.take(await observed(store, calls))
     assert [finding.is_worse for finding in trail.findings()] == [changed] * 3
     assert all(min(finding.baseline.count, finding.challenger.count) > 600 for finding in trail.findings())
@@ -225,7 +225,7 @@ async def test_the_default_plan_sees_answers_that_are_empty_to_long_prompts_only
             is_empty = length > limit and assignment.arm.name == "canary"
             measured.note_choices(assignment.arm.name, [said("" if is_empty else "Here you are.")], prompt_chars=length)
 
-    trail = Trail(ReleasePlan(), first_revision=7, shares={7: {"stable": 0.5, "canary": 0.5}})
+    trail = ReleaseEvidenceLog(ReleasePlan(), first_revision=7, shares={7: {"stable": 0.5, "canary": 0.5}})
     trail.take(await observed(store, calls))
     worse = {finding.guard.label for finding in trail.findings() if finding.is_worse}
     assert worse == ({"empty", "p5 of tokens", "p25 of tokens, longest 10 % of prompts"} if limit == 40 else set())

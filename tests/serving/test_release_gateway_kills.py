@@ -19,8 +19,8 @@ import pytest
 from loomrl.config import ServingExperiment
 from loomrl.errors import ConfigError
 from loomrl.load import dump
-from loomrl.release.ledger import latest, tell
-from loomrl.release.passage import Phase, Word
+from loomrl.release.ledger import command_release, latest
+from loomrl.release.passage import Command, ReleasePhase
 from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.deployment import process
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
@@ -142,9 +142,9 @@ async def one_release(db: LoomDB, opened: dict[str, Mannered], rng: random.Rando
         await asyncio.sleep(0.05)
         if rng.random() < 0.002:
             with suppress(ConfigError):  # it is over just now
-                await asyncio.to_thread(tell, db, ENDPOINT, Word.ABORT, who="ann", why="", at=time.time())
+                await asyncio.to_thread(command_release, db, ENDPOINT, Command.ABORT, who="ann", why="", at=time.time())
     end = latest(db, ENDPOINT).passage
-    assert end.phase in ((Phase.ROLLED_BACK if is_bad else Phase.DONE), Phase.ABORTED), end.reason
+    assert end.phase in ((ReleasePhase.ROLLED_BACK if is_bad else ReleasePhase.DONE), ReleasePhase.ABORTED), end.reason
     return end.phase.value
 
 

@@ -16,7 +16,7 @@ from loomrl.experiments.release import ReleaseRequest, begin
 from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.model import save_model
 from loomrl.inference.policy import Voice
-from loomrl.release.passage import Phase
+from loomrl.release.passage import ReleasePhase
 from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
@@ -80,7 +80,7 @@ async def test_good_version_gets_all_of_the_traffic(
         with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
             async with calling(load):
                 end = await released(db, str(tmp_path / "new"), fast())
-            assert end.passage.phase is Phase.DONE, end.passage.reason
+            assert end.passage.phase is ReleasePhase.DONE, end.passage.reason
             assert {answer.status for answer in load.answers} == {200}
             assert show_endpoint(db, "policy").stable.policy == str(tmp_path / "new")
             found = ways(load, db)
@@ -113,7 +113,7 @@ async def test_faulty_version_comes_back_by_itself(
         with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
             async with calling(load):
                 end = await released(db, str(tmp_path / "new"), fast())
-            assert end.passage.phase is Phase.ROLLED_BACK, end.passage.reason
+            assert end.passage.phase is ReleasePhase.ROLLED_BACK, end.passage.reason
             assert said in end.passage.reason
             assert {answer.status for answer in load.answers} == {200}, "the stable version answers where it fails"
             found = ways(load, db)
@@ -190,7 +190,7 @@ async def test_version_that_says_what_it_must_not_comes_back_by_itself(
         with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
             async with calling(load):
                 end = await released(db, str(tmp_path / "new"), fast(units=100))
-            assert end.passage.phase is Phase.ROLLED_BACK, end.passage.reason
+            assert end.passage.phase is ReleasePhase.ROLLED_BACK, end.passage.reason
             assert said in end.passage.reason
             assert show_endpoint(db, "policy").stable.policy == str(tmp_path / "old")
             texts = [answer.text for answer in load.answers]

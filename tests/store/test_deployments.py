@@ -12,8 +12,8 @@ from loomrl.config import ServingExperiment
 from loomrl.config.release import ReleasePlan
 from loomrl.experiments.arms import parse_arms
 from loomrl.experiments.release import ReleaseRequest, begin
-from loomrl.release.ledger import latest, move, tell
-from loomrl.release.passage import Phase, Word
+from loomrl.release.ledger import command_release, latest, move
+from loomrl.release.passage import Command, ReleasePhase
 from loomrl.serving.deployment.station import arms_of, set_arms
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, start_test, stop_test
@@ -116,7 +116,7 @@ def test_a_release_of_an_exported_folder_is_a_deployment_in_each_step(
     begun = begin(asked, store)
     announce(store, begun.challenger)
     step_on(store)
-    tell(store, "shop", Word.ROLLBACK, who="ann", why="no", at=4.0)
+    command_release(store, "shop", Command.ROLLBACK, who="ann", why="no", at=4.0)
     old, new = named(folders[0]), named(folders[1])
     found = [
         (policy[: len(old)] if policy.startswith(old) else policy[: len(new)], *rest) for policy, *rest in logged(store)
@@ -137,7 +137,7 @@ def test_a_release_of_an_exported_folder_is_a_deployment_in_each_step(
 def step_on(db: LoomDB) -> None:
     """The first step of the open release, whose replica is up."""
     held, present = latest(db, "shop"), show_endpoint(db, "shop")
-    assert held.passage.phase is Phase.OPEN
+    assert held.passage.phase is ReleasePhase.OPEN
     assert held.touched(present) == ""
     passage = replace(held.passage, step=0, reason="step 1")
     assert move(db, held, passage, present, held.next_row(passage, None, who="", at=3.0)) is not None

@@ -23,7 +23,7 @@ from loomrl.config import DPO, KTO, RAFT, DatasetConfig, LanguagePolicy
 from loomrl.errors import ConfigError, DataError
 from loomrl.feedback.content import Contents
 from loomrl.gym.task_mixture import TaskMixture
-from loomrl.run.ledger import Ledger
+from loomrl.run.ledger import VersionLedger
 from loomrl.store import LoomDB
 from loomrl.store.datasets import DatasetRow, find_dataset, read_rows
 from loomrl.store.feedback import feedback_of
@@ -179,10 +179,10 @@ class ServedCollector:
         """None: what earlier answers earned says nothing about the policy that learns from them."""
         return None
 
-    def ledger(self, db: LoomDB, claim: Claim) -> Ledger:
+    def ledger(self, db: LoomDB, claim: Claim) -> VersionLedger:
         """The run's versions, each of which names the data set; the first one has the served policy for a parent."""
         about = {"dataset": self._dataset.id, "sha256": self._dataset.sha256}
-        return Ledger(
+        return VersionLedger(
             experiment=self.experiment,
             db=db,
             clock=time.time,

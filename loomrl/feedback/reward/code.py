@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.errors import ConfigError, SandboxError
-from loomrl.feedback.reward.component import Score, known
+from loomrl.feedback.reward.component import ComponentScore, known_score
 from loomrl.files import scratch
 from loomrl.gym.sandbox import Ending, Limits, SandboxSession, open_sandbox
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
@@ -41,7 +41,7 @@ CRITICAL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class CodeSubmission:
     """The Python of an attempt: the blocks of its last answer that has any, and tests that others gave."""
 
     code: str
@@ -50,7 +50,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspected:
-    """What was found. None: it was not measured, and `left_out` says why."""
+    """The measurements. None: not measured; `left_out` says why."""
 
     lines: int
     findings: Mapping[str, int] | None = None
@@ -60,7 +60,7 @@ class Inspected:
     left_out: tuple[str, ...] = ()
 
 
-def submission(trajectory: Trajectory) -> Submission | None:
+def submission(trajectory: Trajectory) -> CodeSubmission | None:
     """The code of an attempt; None without any. Tests that the policy wrote itself tell nothing."""
     if trajectory.end is End.FAILED:
         return None
@@ -70,7 +70,7 @@ def submission(trajectory: Trajectory) -> Submission | None:
         return None
     given = [m.content for turn in trajectory.turns for m in turn.observation if m.role != "assistant"]
     blocks = [block for text in given if "```py" in text for block in BLOCK.findall(text)]
-    return Submission(code, "\n".join(block for block in blocks if LEAST_TEST.search(block)))
+    return CodeSubmission(code, "\n".join(block for block in blocks if LEAST_TEST.search(block)))
 
 
 def lines_of(code: str) -> int:
@@ -78,7 +78,7 @@ def lines_of(code: str) -> int:
     return sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in code.splitlines())
 
 
-def code_quality(found: Inspected) -> Score | None:
+def code_quality(found: Inspected) -> ComponentScore | None:
     """The mean of what was measured; None if nothing was."""
     marks: dict[str, float] = {}
     if found.findings is not None:
@@ -99,7 +99,7 @@ def code_quality(found: Inspected) -> Score | None:
     if found.left_out:
         evidence["left_out"] = list(found.left_out)
     source = "test_results" if "tests" in marks else "linter"
-    return known(sum(marks.values()) / len(marks), told, source=source, **evidence)  # type: ignore[arg-type]
+    return known_score(sum(marks.values()) / len(marks), told, source=source, **evidence)  # type: ignore[arg-type]
 
 
 def lint_mark(findings: Mapping[str, int], lines: int) -> float:
@@ -188,13 +188,13 @@ class Laboratory:
         if ruff is not None:
             self._sandbox = _with_tool(self._sandbox, ruff)
 
-    def inspect(self, submissions: Mapping[str, Submission]) -> dict[str, Inspected | str]:
+    def inspect(self, submissions: Mapping[str, CodeSubmission]) -> dict[str, Inspected | str]:
         """By the keys of the submissions: what was found, or why nothing was measured."""
         if self.refusal:
             return dict.fromkeys(submissions, self.refusal)
         return asyncio.run(self._inspect(submissions)) if submissions else {}
 
-    async def _inspect(self, submissions: Mapping[str, Submission]) -> dict[str, Inspected | str]:
+    async def _inspect(self, submissions: Mapping[str, CodeSubmission]) -> dict[str, Inspected | str]:
         found: dict[str, Inspected | str] = {}
         async with self._sandbox.session(limits=LIMITS) as session:
             for key, one in submissions.items():
@@ -204,7 +204,7 @@ class Laboratory:
                     found[key] = f"the sandbox failed: {error!s:.300}"
         return found
 
-    async def _inspected(self, session: SandboxSession, one: Submission) -> Inspected | str:
+    async def _inspected(self, session: SandboxSession, one: CodeSubmission) -> Inspected | str:
         if len(one.code) + len(one.tests) > LONGEST:
             return f"{len(one.code) + len(one.tests)} characters of code and tests, and {LONGEST} are measured at most"
         left_out: list[str] = []
@@ -213,7 +213,7 @@ class Laboratory:
             left_out.append("linter and security: ruff is not installed (pip install ruff)")
         else:
             findings = await self._lint(session, one.code, left_out)
-        passed, tests = await _tested(session, one)
+        passed, tests = await _run_tests(session, one)
         return Inspected(
             lines=lines_of(one.code), findings=findings, passed=passed, tests=tests, left_out=tuple(left_out)
         )
@@ -229,7 +229,7 @@ class Laboratory:
         return None
 
 
-async def _tested(session: SandboxSession, one: Submission) -> tuple[int | None, int]:
+async def _run_tests(session: SandboxSession, one: CodeSubmission) -> tuple[int | None, int]:
     """Tests that passed, and all: each in a process of its own. None where there are no tests."""
     if not one.tests:
         return None, 0
@@ -248,8 +248,8 @@ async def _tested(session: SandboxSession, one: Submission) -> tuple[int | None,
     return (passed, count) if count else (None, 0)
 
 
-async def _passes(session: SandboxSession, one: Submission, unit: int) -> tuple[bool, float]:
-    """Whether a test passes, and the seconds that it took."""
+async def _passes(session: SandboxSession, one: CodeSubmission, unit: int) -> tuple[bool, float]:
+    """The result of a test and its seconds."""
     nonce = secrets.token_hex(16)
     asked = {"tests": one.tests, "code": one.code, "unit": unit, "nonce": nonce}
     done = await session.run(TEST, json.dumps(asked).encode())

@@ -27,7 +27,7 @@ class Spread:
 NOTHING = Spread(0, math.nan, math.nan)
 
 
-class Trail:
+class NumberLog:
     """The last `limit` trajectories with their numbers, in the order in which they were judged last.
 
     Numbers are counted in units of 1 / `per`, as integers: the statistics are exact, and equal whether the trail grew
@@ -57,7 +57,7 @@ class Trail:
             self._count(entry, -1)
 
     def spread(self, name: str) -> Spread:
-        """Of the numbers of this name."""
+        """Mean and deviation of the numbers of this name."""
         count, total, squares = self._sums.get(name, (0, 0, 0))
         if not count:
             return NOTHING
@@ -85,7 +85,7 @@ DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class ComponentScore:
     """A value between 0 and 1, or None where nothing is known; `reasoning` is one line for people."""
 
     value: float | None
@@ -96,7 +96,7 @@ class Score:
     """False: there is nothing to judge, such as code; then nothing is unknown either."""
 
     def data(self) -> dict[str, Any]:
-        """As JSON."""
+        """The score as JSON."""
         return {
             "value": self.value,
             "reasoning": self.reasoning,
@@ -106,41 +106,41 @@ class Score:
         }
 
 
-def score_of(data: Mapping[str, Any]) -> Score:
-    """The score of `Score.data`, whatever stands beside it."""
-    return Score(**{name: data[name] for name in Score.__slots__})
+def score_of(data: Mapping[str, Any]) -> ComponentScore:
+    """The score of `ComponentScore.data`, whatever stands beside it."""
+    return ComponentScore(**{name: data[name] for name in ComponentScore.__slots__})
 
 
-def known(value: float, reasoning: str, *, source: ScoreSource = "automated", **evidence: Any) -> Score:
+def known_score(value: float, reasoning: str, *, source: ScoreSource = "automated", **evidence: Any) -> ComponentScore:
     """A score with a value within 0..1."""
     assert 0 <= value <= 1, f"score {value}: {reasoning}"
-    return Score(value=round(value, DIGITS), reasoning=reasoning, source=source, evidence=evidence)
+    return ComponentScore(value=round(value, DIGITS), reasoning=reasoning, source=source, evidence=evidence)
 
 
-def missing(reasoning: str, **evidence: Any) -> Score:
-    """Unknown: neutral, and the reward is less certain."""
-    return Score(value=None, reasoning=reasoning, evidence=evidence)
+def missing_score(reasoning: str, **evidence: Any) -> ComponentScore:
+    """An unknown score: neutral, and the reward is less certain."""
+    return ComponentScore(value=None, reasoning=reasoning, evidence=evidence)
 
 
-def inapplicable(reasoning: str) -> Score:
-    """Nothing to judge: neutral, and no less certain."""
-    return Score(value=None, reasoning=reasoning, applies=False)
+def inapplicable_score(reasoning: str) -> ComponentScore:
+    """A score without anything to judge: neutral, and the reward is not less certain."""
+    return ComponentScore(value=None, reasoning=reasoning, applies=False)
 
 
 SAID = ("thumb", "stars", "correction", "choice", "abandoned")
 DERIVED = ("asked_again", "corrected", "left")
 
 
-def user_feedback(feedback: Sequence[Feedback]) -> Score:
+def user_feedback(feedback: Sequence[Feedback]) -> ComponentScore:
     """The mean of what was said, oldest first: of each kind about each answer the newest. It goes before signals."""
     for kinds, source, what in ((SAID, "human", "people said"), (DERIVED, "automated", "their behaviour says")):
         if found := newest(feedback, kinds):
             return _mean(found, source, what)  # type: ignore[arg-type]
-    return missing("silence: nobody said anything")
+    return missing_score("silence: nobody said anything")
 
 
 def newest(feedback: Sequence[Feedback], kinds: tuple[str, ...]) -> list[Feedback]:
-    """Of each of these kinds about each answer the newest; `feedback` is oldest first."""
+    """The newest feedback of each kind about each answer; `feedback` is oldest first."""
     found: dict[tuple[object, ...], Feedback] = {}
     for each in feedback:
         if each.kind in kinds:
@@ -149,12 +149,12 @@ def newest(feedback: Sequence[Feedback], kinds: tuple[str, ...]) -> list[Feedbac
     return list(found.values())
 
 
-def _mean(given: Sequence[Feedback], source: ScoreSource, what: str) -> Score:
+def _mean(given: Sequence[Feedback], source: ScoreSource, what: str) -> ComponentScore:
     value = fsum(each.value for each in given) / len(given)
     told = ", ".join(f"{each.kind} {each.value:g}" for each in given[:5])
     more = f" and {len(given) - 5} more" if len(given) > 5 else ""
     signals = [{"id": each.id, "kind": each.kind, "value": each.value} for each in given]
-    return known(min(max(value, 0.0), 1.0), f"{what}: {told}{more}", source=source, signals=signals)
+    return known_score(min(max(value, 0.0), 1.0), f"{what}: {told}{more}", source=source, signals=signals)
 
 
 OUTCOME = "outcome"
@@ -169,56 +169,60 @@ def worth(fraction: float) -> float:
     return 0.5 + 0.5 * fraction if fraction > 0 else 0.0
 
 
-def own_completion(trajectory: Trajectory) -> Score:
+def own_completion(trajectory: Trajectory) -> ComponentScore:
     """The completion that the trajectory itself tells: a caller's word at the session's end, or the environment's."""
     if trajectory.end is End.FAILED:
         assert trajectory.failure is not None, "it has failed"
-        return missing(f"it failed at the boundary {trajectory.failure.boundary!r}, which says nothing of the policy")
+        return missing_score(
+            f"it failed at the boundary {trajectory.failure.boundary!r}, which says nothing of the policy"
+        )
     if trajectory.source is Source.FOREIGN:
-        return _reported(trajectory.extra.get("foreign", {}).get("turns", ()))
+        return _foreign_completion(trajectory.extra.get("foreign", {}).get("turns", ()))
     if trajectory.source in PLAYED:
         success = trajectory.reward.success
-        return known(worth(success), f"the environment's success is {success:g}", success=success)
+        return known_score(worth(success), f"the environment's success is {success:g}", success=success)
     session: Mapping[str, Any] = trajectory.extra.get("session") or {}
     told = session.get("success")
     if told is not None:
-        return known(worth(told), f"the caller said at its end that success is {told:g}", success=told)
+        return known_score(worth(told), f"the caller said at its end that success is {told:g}", success=told)
     outcome = trajectory.reward.parts.get("outcome")
     if outcome is None:
-        return missing("nobody said how it ended")
+        return missing_score("nobody said how it ended")
     if not 0 <= outcome <= 1:
-        return missing(f"the caller gave a reward of {outcome:g}, which tells no share of the task", reward=outcome)
-    return known(worth(outcome), f"the caller gave a reward of {outcome:g} at its end", reward=outcome)
+        return missing_score(
+            f"the caller gave a reward of {outcome:g}, which tells no share of the task", reward=outcome
+        )
+    return known_score(worth(outcome), f"the caller gave a reward of {outcome:g} at its end", reward=outcome)
 
 
-def is_told(own: Score) -> bool:
+def is_told(own: ComponentScore) -> bool:
     """True if somebody or something else than the agent itself said how it ended."""
     return own.value is not None and not own.evidence.get("self_reported")
 
 
-def _reported(turns: Sequence[Mapping[str, Any]]) -> Score:
-    """What somebody else's agent says of its turns: done if the last one succeeded, else the share that did."""
+def _foreign_completion(turns: Sequence[Mapping[str, Any]]) -> ComponentScore:
+    """Completion as an external agent reports it: done if the last turn succeeded, else the share of turns that did."""
     if not turns:
-        return missing("its agent reported no turns")
+        return missing_score("its agent reported no turns")
     succeeded = sum(bool(turn["success"]) for turn in turns)
     fraction = 1.0 if turns[-1]["success"] else succeeded / len(turns)
     reasoning = f"by the agent's own report {succeeded} of {len(turns)} turns succeeded"
     said = reasoning + (", the last one too" if turns[-1]["success"] else ", the last one not")
-    return known(worth(fraction), said, succeeded=succeeded, turns=len(turns), self_reported=True)
+    return known_score(worth(fraction), said, succeeded=succeeded, turns=len(turns), self_reported=True)
 
 
-def completion(own: Score, feedback: Sequence[Feedback]) -> Score:
+def completion(own: ComponentScore, feedback: Sequence[Feedback]) -> ComponentScore:
     """The newest outcome that was told later, in place of what the trajectory tells; else that."""
     told = [each for each in feedback if each.kind == OUTCOME]
     if not told:
         return own
     last = told[-1]
     reasoning = f"the outcome told later is {last.value:g}"
-    return known(worth(last.value), reasoning, feedback=last.id, told=last.value, instead_of=own.data())
+    return known_score(worth(last.value), reasoning, feedback=last.id, told=last.value, instead_of=own.data())
 
 
-def before_outcomes(score: Score) -> Score:
-    """What the trajectory itself tells, of a completion on record."""
+def before_outcomes(score: ComponentScore) -> ComponentScore:
+    """The completion without people's outcomes, from a completion on record."""
     own = score.evidence.get("instead_of")
     return score if own is None else score_of(own)
 
@@ -254,20 +258,20 @@ def measures(trajectory: Trajectory) -> dict[str, int]:
     return found
 
 
-def efficiency(taken: Mapping[str, int], habits: Trail, *, least: int) -> Score:
+def efficiency(taken: Mapping[str, int], habits: NumberLog, *, least: int) -> ComponentScore:
     """The mean over what was measured: 0.5 is usual, 1 two deviations less than usual, 0 two more."""
     if not taken:
-        return missing("nothing was measured")
+        return missing_score("nothing was measured")
     usual = {name: habits.spread(name) for name in taken}
     enough = {name: spread for name, spread in usual.items() if spread.count >= least}
     if not enough:
         most = max(spread.count for spread in usual.values())
-        return missing(f"{most} of this type were seen before, and {least} tell what is usual", **taken)
+        return missing_score(f"{most} of this type were seen before, and {least} tell what is usual", **taken)
     varying = {name: spread for name, spread in enough.items() if spread.deviation or taken[name] != spread.mean}
     marks = {name: _mark(taken[name], spread) for name, spread in (varying or enough).items()}
     told = ", ".join(f"{taken[name]} {name} (usual {enough[name].mean:.4g})" for name in marks)
-    evidence: dict[str, Any] = {name: [taken[name], *_rounded(enough[name])] for name in marks}
-    return known(fsum(marks.values()) / len(marks), told, **evidence)
+    evidence: dict[str, Any] = {name: [taken[name], *_round(enough[name])] for name in marks}
+    return known_score(fsum(marks.values()) / len(marks), told, **evidence)
 
 
 def _mark(taken: int, usual: Spread) -> float:
@@ -276,7 +280,7 @@ def _mark(taken: int, usual: Spread) -> float:
     return (min(max(z, -CUT), CUT) + CUT) / (2 * CUT)
 
 
-def _rounded(spread: Spread) -> tuple[float, float]:
+def _round(spread: Spread) -> tuple[float, float]:
     return round(spread.mean, 3), round(spread.deviation, 3)
 
 

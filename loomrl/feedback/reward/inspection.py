@@ -8,7 +8,15 @@ from functools import cached_property
 from loomrl.config.rewards import RewardPipeline, RubricPart
 from loomrl.errors import JudgeError, ScorerError
 from loomrl.feedback.reward.code import Inspected, Laboratory, code_quality, submission
-from loomrl.feedback.reward.component import Score, inapplicable, is_told, known, missing, own_completion, worth
+from loomrl.feedback.reward.component import (
+    ComponentScore,
+    inapplicable_score,
+    is_told,
+    known_score,
+    missing_score,
+    own_completion,
+    worth,
+)
 from loomrl.feedback.reward.pipeline import COMPLETION, QUALITY
 from loomrl.gym.judge import Inquiry, InquiryJudge, OpenAIJudgeConfig, conversation, open_judge
 from loomrl.gym.rubric_judge import RubricGrade, open_rubric
@@ -21,7 +29,7 @@ TOGETHER = 8
 
 
 class Inspection:
-    """What the settings want inspected. Sandbox and judge are opened by the first trajectory that needs them."""
+    """Inspections by sandbox and judge, which are opened by the first trajectory that needs them."""
 
     def __init__(self, settings: RewardPipeline) -> None:
         self._settings = settings
@@ -33,9 +41,9 @@ class Inspection:
             return True
         return self._settings.code == "auto" and submission(trajectory) is not None and not self._laboratory.refusal
 
-    def inspect(self, trajectories: Sequence[Trajectory]) -> dict[str, dict[str, Score]]:
+    def inspect(self, trajectories: Sequence[Trajectory]) -> dict[str, dict[str, ComponentScore]]:
         """By trajectory: the scores that were found. A judge or a sandbox that fails is no judgement."""
-        found: dict[str, dict[str, Score]] = {one.id: {} for one in trajectories}
+        found: dict[str, dict[str, ComponentScore]] = {one.id: {} for one in trajectories}
         spoken = [one for one in trajectories if _has_words(one)]
         begun = {
             (one.id, name): rubric.begin(conversation(one)) for one in spoken for name, rubric in self._rubrics.items()
@@ -47,15 +55,15 @@ class Inspection:
             for id, score in asyncio.run(_opinions(self._judge, asked)).items():
                 found[id][COMPLETION] = score
         for (id, name), grade in begun.items():
-            found[id][name] = _graded(grade)
+            found[id][name] = _rubric_score(grade)
         return found
 
-    def _qualities(self, trajectories: Sequence[Trajectory]) -> dict[str, Score]:
+    def _qualities(self, trajectories: Sequence[Trajectory]) -> dict[str, ComponentScore]:
         submissions = {one.id: made for one in trajectories if (made := submission(one)) is not None}
         if not submissions:
             return {}
         if self._settings.code == "off":
-            return dict.fromkeys(submissions, inapplicable("code is not judged: code=off"))
+            return dict.fromkeys(submissions, inapplicable_score("code is not judged: code=off"))
         return {id: _quality(found) for id, found in self._laboratory.inspect(submissions).items()}
 
     def _is_asked(self, trajectory: Trajectory) -> bool:
@@ -74,39 +82,39 @@ class Inspection:
         return open_judge(OpenAIJudgeConfig(url=model.url, model=model.model, key_variable=model.key_variable))
 
 
-def _quality(found: Inspected | str) -> Score:
+def _quality(found: Inspected | str) -> ComponentScore:
     if isinstance(found, str):
-        return missing(found)
-    return code_quality(found) or missing("; ".join(found.left_out) or "nothing was measured")
+        return missing_score(found)
+    return code_quality(found) or missing_score("; ".join(found.left_out) or "nothing was measured")
 
 
-async def _opinions(judge: InquiryJudge, trajectories: Sequence[Trajectory]) -> Mapping[str, Score]:
+async def _opinions(judge: InquiryJudge, trajectories: Sequence[Trajectory]) -> Mapping[str, ComponentScore]:
     turns = asyncio.Semaphore(TOGETHER)
 
-    async def ask(trajectory: Trajectory) -> Score:
+    async def ask(trajectory: Trajectory) -> ComponentScore:
         inquiry = Inquiry(QUESTION, conversation(trajectory), CHOICES)
         async with turns:
             try:
                 opinion = await judge.ask(inquiry)
             except ScorerError as error:
-                return missing(f"the judge gave no opinion: {error!s:.300}")
+                return missing_score(f"the judge gave no opinion: {error!s:.300}")
         said = f"{opinion.who} judges: {opinion.choice}"
-        return known(worth(inquiry.worth(opinion)), said, judge=opinion.who, choice=opinion.choice)
+        return known_score(worth(inquiry.worth(opinion)), said, judge=opinion.who, choice=opinion.choice)
 
     return dict(zip([one.id for one in trajectories], await asyncio.gather(*map(ask, trajectories)), strict=True))
 
 
-def _graded(begun: "Future[RubricGrade]") -> Score:
+def _rubric_score(begun: "Future[RubricGrade]") -> ComponentScore:
     """A rubric's score. Reasons may quote what was said, and what is on record of a reward leaves by bus."""
     try:
         grade = begun.result()
     except JudgeError as error:
-        return missing(f"the judge gave no verdict: {error!s:.300}")
+        return missing_score(f"the judge gave no verdict: {error!s:.300}")
     except ScorerError:
-        return missing("the judge gave no verdict: its answer could not be read")
+        return missing_score("the judge gave no verdict: its answer could not be read")
     shares = dict(grade.shares)
     told = ", ".join(f"{name} {share:g}" for name, share in shares.items())
-    return known(grade.score, f"{grade.who} judges: {told}", judge=grade.who, raw=grade.raw, criteria=shares)
+    return known_score(grade.score, f"{grade.who} judges: {told}", judge=grade.who, raw=grade.raw, criteria=shares)
 
 
 def _has_words(trajectory: Trajectory) -> bool:

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 
 from loomrl.config import HubConfig
 from loomrl.config.rewards import RewardPipeline
-from loomrl.feedback.reward.component import Trail
+from loomrl.feedback.reward.component import NumberLog
 from loomrl.feedback.reward.inspection import Inspection
-from loomrl.feedback.reward.pipeline import Case, Pipeline, Trails, case_of
-from loomrl.feedback.reward.watch import Alarm, Watch
+from loomrl.feedback.reward.pipeline import Pipeline, RewardCase, Trails, case_of
+from loomrl.feedback.reward.watch import Alarm, HackingWatch
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.store import LoomDB
@@ -33,8 +33,9 @@ Page = Sequence[tuple[int, Trajectory]]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One round: what was read, and how many rewards it made. `is_stale`: somebody else was first, and it made none."""
+class JudgingRound:
+    """One round: what was read, and the number of rewards. `is_stale`: another process was first, and no rewards were
+    stored."""
 
     trajectories: int = 0
     feedback: int = 0
@@ -49,8 +50,8 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Cursors:
-    """How far an endpoint's trajectories and everybody's feedback are judged."""
+class JudgingCursors:
+    """Positions up to which trajectories and feedback are judged."""
 
     hub: int = 0
     feedback: int = 0
@@ -72,36 +73,36 @@ class Judging:
         self._clock = clock
         self._inspection = Inspection(pipeline.settings)
         self._key = f"rewards/{endpoint}"
-        self._watch = Watch(db, endpoint, pipeline.settings.watch)
+        self._watch = HackingWatch(db, endpoint, pipeline.settings.watch)
         self._trails: Trails | None = None
         self._seen = 0
 
-    def round(self) -> Judged:
+    def round(self) -> JudgingRound:
         """Judge the next page of feedback and of trajectories; at once, if there is nothing new."""
         with self._db.read() as connection:
             note = find_note(connection, self._key)
-        cursors = Cursors() if note is None else Cursors(**json.loads(note))
+        cursors = JudgingCursors() if note is None else JudgingCursors(**json.loads(note))
         told = FEEDBACK.read(self._db, after=cursors.feedback, limit=PAGE)
         page = self._page(cursors.hub)
         if not told and not page:
-            return Judged()
+            return JudgingRound()
         try:
             made = self._rewards([*self._cases_again(told, page), *self._cases(page)])
-            new = Cursors(page[-1][0] if page else cursors.hub, told[-1][0] if told else cursors.feedback)
+            new = JudgingCursors(page[-1][0] if page else cursors.hub, told[-1][0] if told else cursors.feedback)
             is_stored = self._store(made, note, new)
         except BaseException:
             self._trails = None  # they remember rewards that are not on record
             raise
         if not is_stored:
-            return Judged(len(page), len(told), is_stale=True)
-        return Judged(len(page), len(told), len(made), tuple(self._watch.look(at=self._clock())))
+            return JudgingRound(len(page), len(told), is_stale=True)
+        return JudgingRound(len(page), len(told), len(made), tuple(self._watch.look(at=self._clock())))
 
-    def drain(self) -> Judged:
+    def drain(self) -> JudgingRound:
         """Rounds until there is nothing new; their sums."""
-        total = Judged()
+        total = JudgingRound()
         while not (done := self.round()).is_idle:
             if not done.is_stale:
-                total = Judged(
+                total = JudgingRound(
                     total.trajectories + done.trajectories,
                     total.feedback + done.feedback,
                     total.rewards + done.rewards,
@@ -112,7 +113,7 @@ class Judging:
     def start_over(self) -> None:
         """Judge everything in the hub again: what stands on other grounds than these settings gets a new reward."""
         with self._db.write() as connection:
-            put_note(connection, self._key, _text(Cursors()))
+            put_note(connection, self._key, _text(JudgingCursors()))
 
     def _page(self, after: int) -> list[tuple[int, Trajectory]]:
         """The next trajectories; it ends early behind some that take time."""
@@ -125,14 +126,14 @@ class Judging:
                 break
         return page
 
-    def _cases(self, page: Page) -> list[Case]:
+    def _cases(self, page: Page) -> list[RewardCase]:
         """Trajectories whose turn has come: they are judged with all feedback that there is."""
         trajectories = [one for _, one in page]
         found = self._inspection.inspect(trajectories)
         before = self._before([one.id for one in trajectories])
         return [self._pipeline.case(one, before=before.get(one.id), found=found[one.id]) for one in trajectories]
 
-    def _cases_again(self, told: Sequence[tuple[int, Feedback]], page: Page) -> list[Case]:
+    def _cases_again(self, told: Sequence[tuple[int, Feedback]], page: Page) -> list[RewardCase]:
         """Trajectories that were judged without this feedback. Others will find it when their turn comes."""
         turns = {one.id for _, one in page}
         named = dict.fromkeys(one.trajectory for _, one in told if one.trajectory not in turns)
@@ -144,8 +145,8 @@ class Judging:
         found = latest_rewards(self._db, trajectories)
         return {id: one for id, one in found.items() if one.endpoint == self._endpoint}
 
-    def _rewards(self, cases: Sequence[Case]) -> list[StoredReward]:
-        """The rewards of cases that stand on new grounds, one after the other."""
+    def _rewards(self, cases: Sequence[RewardCase]) -> list[StoredReward]:
+        """The rewards of cases whose grounds have changed."""
         told: dict[str, list[Feedback]] = {}
         for one in feedback_of(self._db, [case.trajectory for case in cases]):
             told.setdefault(one.trajectory, []).append(one)
@@ -168,13 +169,13 @@ class Judging:
             for _, one in newest:
                 self._trails.take(one)
         if task not in self._trails.tasks:
-            habits = self._trails.tasks[task] = Trail(window)
+            habits = self._trails.tasks[task] = NumberLog(window)
             for _, one in newest_rewards(self._db, self._endpoint, limit=window, task=task):
                 habits.add(one.trajectory, one.content["measures"])
         return self._trails
 
-    def _store(self, made: Sequence[StoredReward], note: str | None, new: Cursors) -> bool:
-        """Rewards and cursors, unless somebody else has judged since they were read."""
+    def _store(self, made: Sequence[StoredReward], note: str | None, new: JudgingCursors) -> bool:
+        """Store rewards and cursors, unless another process has judged since they were read."""
         with self._db.write() as connection:
             is_seen = self._trails is None or REWARDS.last(connection, endpoint=self._endpoint) == self._seen
             if not is_seen or find_note(connection, self._key) != note:
@@ -190,7 +191,7 @@ class Judging:
         return True
 
 
-def _text(cursors: Cursors) -> str:
+def _text(cursors: JudgingCursors) -> str:
     return json.dumps(asdict(cursors))
 
 

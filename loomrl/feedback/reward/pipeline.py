@@ -1,4 +1,4 @@
-"""The pipeline: scores of components, normalised, weighted, and added up. It reads and writes nothing."""
+"""The pipeline: scores of components, normalised, weighted and summed. Pure."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ from loomrl.errors import ConfigError, ScorerError
 from loomrl.feedback.reward.component import (
     DIGITS,
     NEUTRAL,
-    Score,
+    ComponentScore,
+    NumberLog,
     Spread,
-    Trail,
     before_outcomes,
     completion,
     efficiency,
-    inapplicable,
-    known,
+    inapplicable_score,
+    known_score,
     measures,
-    missing,
+    missing_score,
     own_completion,
     score_of,
     task_type,
@@ -46,12 +46,12 @@ LEAST_DEVIATION = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """What is known of a trajectory without anybody's feedback: enough to judge it again."""
+class RewardCase:
+    """A trajectory's scores without feedback: enough to judge it again."""
 
     trajectory: str
     task: str
-    scores: Mapping[str, Score]
+    scores: Mapping[str, ComponentScore]
     """Without efficiency, as long as it was never judged, and without feedback."""
     measures: Mapping[str, int]
     versions: tuple[str, ...] = ()
@@ -65,11 +65,11 @@ class Trails:
     """The trajectories judged before: their scores, and what those of each type took."""
 
     window: int
-    scores: Trail = field(init=False)
-    tasks: dict[str, Trail] = field(default_factory=dict)
+    scores: NumberLog = field(init=False)
+    tasks: dict[str, NumberLog] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.scores = Trail(self.window, per=10**DIGITS)
+        self.scores = NumberLog(self.window, per=10**DIGITS)
 
     def take(self, reward: StoredReward) -> None:
         """Remember a reward, in place of an earlier one of the same trajectory."""
@@ -91,7 +91,7 @@ class Pipeline:
         _check_names(settings, self._parts, weights)
         total = fsum(weights.values())
         self.weights = {name: weight / total for name, weight in weights.items()}
-        """Of every component; they sum to 1."""
+        """Weight of every component; they sum to 1."""
 
     @cached_property
     def sha256(self) -> str:
@@ -101,19 +101,23 @@ class Pipeline:
         return content_hash([settings, rubrics] if rubrics else settings)
 
     def case(
-        self, trajectory: Trajectory, *, before: StoredReward | None = None, found: Mapping[str, Score] | None = None
-    ) -> Case:
-        """What a trajectory tells, with what an inspection found: completion that nobody told, quality, rubrics."""
+        self,
+        trajectory: Trajectory,
+        *,
+        before: StoredReward | None = None,
+        found: Mapping[str, ComponentScore] | None = None,
+    ) -> RewardCase:
+        """The case of a trajectory, with the results of its inspection: judged completion, code quality, rubrics."""
         found = found or {}
         own = own_completion(trajectory)
         opinion = found.get(COMPLETION)
         if opinion is not None and (own.value is None or opinion.value is not None):
             own = opinion
-        none = inapplicable("there is no Python code in its answers")
+        none = inapplicable_score("there is no Python code in its answers")
         scores = {COMPLETION: own, QUALITY: found.get(QUALITY, none)}
         scores |= {part.name: found.get(part.name) or _score(part, trajectory) for part in self._parts}
         session: Mapping[str, Any] = trajectory.extra.get("session") or {}
-        return Case(
+        return RewardCase(
             trajectory=trajectory.id,
             task=task_type(trajectory.task),
             scores=scores,
@@ -127,7 +131,7 @@ class Pipeline:
         return content_hash([self.sha256, sorted(each.id for each in feedback)])
 
     def reward(
-        self, case: Case, feedback: Sequence[Feedback], trails: Trails, *, endpoint: str, at: float
+        self, case: RewardCase, feedback: Sequence[Feedback], trails: Trails, *, endpoint: str, at: float
     ) -> StoredReward:
         """The reward of a case with all feedback about it, oldest first; `trails` remember it."""
         trails.scores.drop(case.trajectory)
@@ -162,17 +166,17 @@ class Pipeline:
         trails.take(made)
         return made
 
-    def _scores(self, case: Case, feedback: Sequence[Feedback], trails: Trails) -> dict[str, Score]:
+    def _scores(self, case: RewardCase, feedback: Sequence[Feedback], trails: Trails) -> dict[str, ComponentScore]:
         scores = dict(case.scores)
         if EFFICIENCY not in scores:
-            habits = trails.tasks.setdefault(case.task, Trail(self.settings.window))
+            habits = trails.tasks.setdefault(case.task, NumberLog(self.settings.window))
             habits.drop(case.trajectory)
             scores[EFFICIENCY] = efficiency(case.measures, habits, least=self.settings.least)
         scores[COMPLETION] = completion(scores[COMPLETION], feedback)
         scores[FEEDBACK] = user_feedback(feedback)
-        return {name: scores.get(name) or missing("this component came later") for name in self.weights}
+        return {name: scores.get(name) or missing_score("this component came later") for name in self.weights}
 
-    def _part(self, score: Score, name: str, trail: Trail) -> dict[str, Any]:
+    def _part(self, score: ComponentScore, name: str, trail: NumberLog) -> dict[str, Any]:
         part = score.data()
         part["weight"] = self.weights[name]
         part["normalized"] = NEUTRAL
@@ -193,12 +197,12 @@ class Pipeline:
         return part
 
 
-def case_of(reward: StoredReward) -> Case:
+def case_of(reward: StoredReward) -> RewardCase:
     """The case of a trajectory that was judged before, to be judged again with newer feedback."""
     scores = {name: score_of(part) for name, part in reward.content["components"].items() if name != FEEDBACK}
     if COMPLETION in scores:
         scores[COMPLETION] = before_outcomes(scores[COMPLETION])
-    return Case(
+    return RewardCase(
         trajectory=reward.trajectory,
         task=reward.task,
         scores=scores,
@@ -208,8 +212,8 @@ def case_of(reward: StoredReward) -> Case:
     )
 
 
-def _id(case: Case, grounds: str) -> str:
-    """The same for whoever judges a trajectory on the same grounds after the same reward."""
+def _id(case: RewardCase, grounds: str) -> str:
+    """An id that is equal for equal trajectory, grounds and previous reward."""
     before = "" if case.before is None else case.before.id
     return str(uuid.uuid5(NAMESPACE, f"{case.trajectory}\0{before}\0{grounds}"))
 
@@ -236,19 +240,19 @@ def _is_new(name: str, before: Mapping[str, Any]) -> bool:
     return name not in before or before[name]["value"] is None
 
 
-def _score(part: RewardComponent[Trajectory], trajectory: Trajectory) -> Score:
-    """A component of somebody's own; what goes wrong in it is no judgement."""
+def _score(part: RewardComponent[Trajectory], trajectory: Trajectory) -> ComponentScore:
+    """The score of a custom component; its failure is not a judgement."""
     if trajectory.end is End.FAILED:
-        return missing("the attempt failed, which says nothing of the policy")
+        return missing_score("the attempt failed, which says nothing of the policy")
     if isinstance(part.compute_fn, RubricJudge) and not trajectory.turns:
-        return inapplicable("nothing was said that could be judged")
+        return inapplicable_score("nothing was said that could be judged")
     try:
         value = part.score(trajectory)
     except ScorerError as error:
-        return missing(f"{error!s:.300}")
+        return missing_score(f"{error!s:.300}")
     if not 0 <= value <= 1:
-        return missing(f"{part.name} answered {value:g}, and scores lie within 0..1")
-    return known(value, f"{part.name} answered {value:g}")
+        return missing_score(f"{part.name} answered {value:g}, and scores lie within 0..1")
+    return known_score(value, f"{part.name} answered {value:g}")
 
 
 def _check_names(

@@ -1,4 +1,4 @@
-"""The watch for reward hacking: what is easy to please rises while what is hard to please falls.
+"""Detection of reward hacking: easy components rise while hard ones fall.
 
 Rewards are looked at in windows of a fixed size, each once, when it is full, and compared with the windows before it:
 every score with some of those before, in an order known beforehand, by bets (`loomrl.release.paired`). So the bounds of
@@ -18,14 +18,14 @@ import numpy as np
 from loomrl.config.rewards import RewardWatch
 from loomrl.feedback.reward.pipeline import COMPLETION, EFFICIENCY, FEEDBACK, QUALITY
 from loomrl.release.guard import Better, Guard
-from loomrl.release.paired import paired
+from loomrl.release.paired import compare_pairs
 from loomrl.store.db import LoomDB
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.notes import find_note, put_note
 from loomrl.store.rewards import are_there, first_scores
 
 LADDER = (FEEDBACK, COMPLETION, QUALITY, EFFICIENCY)
-"""From what is hardest to please to what is easiest; components of one's own come last."""
+"""Components from the hardest to please to the easiest; custom ones come last."""
 LEAST = 30
 """Scores in a window, and in those before it, that a component needs to be looked at."""
 Scores = Mapping[str, Sequence[float]]
@@ -58,7 +58,7 @@ class Movement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """Two components that part ways: the one that falls is harder to please than the one that rises."""
+    """Two components that diverge: a hard one falls while an easier one rises."""
 
     rises: Movement
     falls: Movement
@@ -100,7 +100,7 @@ class Windows:
 
 
 @dataclass(slots=True)
-class Watch:
+class HackingWatch:
     """The watch over an endpoint's rewards. Any number may watch: each window is looked at once."""
 
     db: LoomDB
@@ -173,7 +173,7 @@ def _rung(name: str) -> tuple[int, str]:
 def _movement(name: str, before: Sequence[float], now: Sequence[float], error_rate: float) -> Movement:
     pairs = list(zip(*_blocks(before, now), strict=True))
     guard = Guard(metric=name, better=Better.HIGHER)
-    found = paired(guard, pairs, error_rate=error_rate, planned=len(pairs))
+    found = compare_pairs(guard, pairs, error_rate=error_rate, planned=len(pairs))
     return Movement(
         component=name,
         before=math.fsum(before) / len(before),
@@ -186,7 +186,7 @@ def _movement(name: str, before: Sequence[float], now: Sequence[float], error_ra
 
 
 def _blocks(*samples: Sequence[float]) -> list[list[float]]:
-    """As many means of consecutive scores from each: the smaller sample has one score in each."""
+    """Block means of consecutive scores, equally many from each sample; the smaller sample has blocks of one score."""
     count = min(map(len, samples))
     means = []
     for sample in samples:

@@ -9,12 +9,12 @@ from loomrl.config.suite import LoggedReturn
 from loomrl.errors import ConfigError
 from loomrl.evaluation.offpolicy import OffPolicy
 from loomrl.evaluation.statistics import Interval
-from loomrl.release.gate.check import Check, Example, State
+from loomrl.release.gate.check import CheckState, Example, GateCheck
 from loomrl.release.gate.proof import Bounded, difference, share, worse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
+class BenchmarkScores:
     """Scores in 0..1 on the tasks of one benchmark, in one order. None: the attempt failed."""
 
     benchmark: str
@@ -54,30 +54,30 @@ def too_many_failed(failed: int, attempts: int, may_fail: float, failures: Mappi
     return f"{failed} of {attempts} attempts failed (may_fail={may_fail:g}): {kinds}"
 
 
-def benchmark(scores: Scores, at_least: float | None, *, error_rate: float, may_fail: float) -> Check:
+def benchmark(scores: BenchmarkScores, at_least: float | None, *, error_rate: float, may_fail: float) -> GateCheck:
     """The challenger's mean success, against the threshold."""
     name = f"benchmark {scores.benchmark}"
     broken = scores.failed(may_fail)
     if broken is not None:
-        return Check(name=name, state=State.ERROR, reason=broken, figures={"failures": dict(scores.failures)})
+        return GateCheck(name=name, state=CheckState.ERROR, reason=broken, figures={"failures": dict(scores.failures)})
     done = [score for score in scores.challenger if score is not None]
     found = share(math.fsum(done), len(done), error_rate=error_rate)
     figures = {"success": asdict(found), "at_least": at_least, "failures": dict(scores.failures)}
     if at_least is None:
-        return Check(name=name, state=State.PASSED, reason=f"success {found}, no threshold", figures=figures)
-    state = State.PASSED if found.low >= at_least else State.FAILED
-    verb = "proved" if state is State.PASSED else "not proved"
+        return GateCheck(name=name, state=CheckState.PASSED, reason=f"success {found}, no threshold", figures=figures)
+    state = CheckState.PASSED if found.low >= at_least else CheckState.FAILED
+    verb = "proved" if state is CheckState.PASSED else "not proved"
     reason = f"success {found}: at least {at_least:g} is {verb}"
-    return Check(name=name, state=state, reason=reason, figures=figures, examples=scores.examples)
+    return GateCheck(name=name, state=state, reason=reason, figures=figures, examples=scores.examples)
 
 
-def regression(every: Sequence[Scores], margin: float, *, error_rate: float, may_fail: float) -> Check:
+def regression(every: Sequence[BenchmarkScores], margin: float, *, error_rate: float, may_fail: float) -> GateCheck:
     """Each family against the baseline's; fails where the estimate is beyond the margin and worsening is proved."""
     if any(scores.baseline is None for scores in every):
-        return Check(name="regression", state=State.NOT_APPLICABLE, reason="there is no baseline")
+        return GateCheck(name="regression", state=CheckState.NOT_APPLICABLE, reason="there is no baseline")
     broken = next(filter(None, (scores.failed(may_fail) for scores in every)), None)
     if broken is not None:
-        return Check(name="regression", state=State.ERROR, reason=broken)
+        return GateCheck(name="regression", state=CheckState.ERROR, reason=broken)
     families = _by_family(every)
     budget = error_rate / len(families)
     figures = {}
@@ -90,13 +90,13 @@ def regression(every: Sequence[Scores], margin: float, *, error_rate: float, may
             bad.append(f"{family} {found.mean:+.3f} in [{found.low:+.3f}, {found.high:+.3f}], p={p:.2g}")
     if bad:
         reason = f"worse than the baseline by more than {margin:g}: {'; '.join(bad)}"
-        return Check(name="regression", state=State.FAILED, reason=reason, figures=figures)
+        return GateCheck(name="regression", state=CheckState.FAILED, reason=reason, figures=figures)
     least = min(figures, key=lambda family: float(figures[family]["mean"]))
     reason = f"no family is proved worse by more than {margin:g}; lowest {least} {figures[least]['mean']:+.3f}"
-    return Check(name="regression", state=State.PASSED, reason=reason, figures=figures)
+    return GateCheck(name="regression", state=CheckState.PASSED, reason=reason, figures=figures)
 
 
-def improvement(every: Sequence[Scores], *, error_rate: float) -> Bounded | None:
+def improvement(every: Sequence[BenchmarkScores], *, error_rate: float) -> Bounded | None:
     """The mean difference over all tasks; None without a baseline."""
     pairs = [pair for scores in every for _, pair in scores.pairs]
     return difference(pairs, error_rate=error_rate / 2) if pairs else None
@@ -118,7 +118,7 @@ def refuse_blind(sizes: Mapping[str, int], margin: float, *, error_rate: float, 
         )
 
 
-def _by_family(every: Sequence[Scores]) -> dict[str, list[tuple[float, float]]]:
+def _by_family(every: Sequence[BenchmarkScores]) -> dict[str, list[tuple[float, float]]]:
     families: dict[str, list[tuple[float, float]]] = {}
     for scores in every:
         for family, pair in scores.pairs:
@@ -126,7 +126,7 @@ def _by_family(every: Sequence[Scores]) -> dict[str, list[tuple[float, float]]]:
     return families
 
 
-def logged(rule: LoggedReturn, found: OffPolicy) -> Check:
+def check_logged(rule: LoggedReturn, found: OffPolicy) -> GateCheck:
     """The lower bound against the threshold; without a result if the logs are too much another policy's."""
     name = f"logged {rule.data.name}"
     estimate: Interval = getattr(found, rule.estimator)
@@ -137,7 +137,7 @@ def logged(rule: LoggedReturn, found: OffPolicy) -> Check:
             f"{told}, but the logs are worth {found.effective:.1f} episodes of this policy, and {rule.effective:g} are "
             "needed: log a policy that is more like it, or more episodes"
         )
-        return Check(name=name, state=State.ERROR, reason=reason, figures=figures)
-    state = State.PASSED if estimate.low >= rule.at_least else State.FAILED
-    verb = "proved" if state is State.PASSED else "not proved"
-    return Check(name=name, state=state, reason=f"{told}: at least {rule.at_least:g} is {verb}", figures=figures)
+        return GateCheck(name=name, state=CheckState.ERROR, reason=reason, figures=figures)
+    state = CheckState.PASSED if estimate.low >= rule.at_least else CheckState.FAILED
+    verb = "proved" if state is CheckState.PASSED else "not proved"
+    return GateCheck(name=name, state=state, reason=f"{told}: at least {rule.at_least:g} is {verb}", figures=figures)

@@ -11,7 +11,7 @@ from loomrl.release.gate.proof import Bounded
 from loomrl.store.verdicts import VerdictOutcome
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """A check without a result (error) is neither a failure of the policy nor a pass."""
 
     PASSED = "passed"
@@ -30,12 +30,12 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class GateCheck:
     """The result of one check."""
 
     name: str
     """`benchmark Math`, `safety.secrets`."""
-    state: State
+    state: CheckState
     reason: str
     """One line with the figures."""
     figures: Mapping[str, Any] = field(default_factory=dict)
@@ -49,33 +49,35 @@ class Check:
 
 BLUE_GREEN = 0.15
 CANARY = 0.05
-"""Improvements from which a release is all at once, or begins with a larger canary."""
+"""Improvements above which the gate advises blue-green, or a larger first canary step."""
 
 
-def improved(found: Bounded | None, *, least: float | None = None) -> Check:
+def improvement_check(found: Bounded | None, *, least: float | None = None) -> GateCheck:
     """The improvement as a check: a policy that is proved worse than its baseline is not released.
 
     `least`: nor one that is not proved better by more than this.
     """
     name = "improvement"
     if found is None:
-        return Check(name=name, state=State.NOT_APPLICABLE, reason="there is no baseline")
+        return GateCheck(name=name, state=CheckState.NOT_APPLICABLE, reason="there is no baseline")
     reason = f"{found.mean:+.3f} in [{found.low:+.3f}, {found.high:+.3f}] over {found.count} pairs"
     figures = {"mean": found.mean, "low": found.low, "high": found.high, "count": found.count}
     if found.high < 0:
-        return Check(name=name, state=State.FAILED, reason=f"worse than the baseline: {reason}", figures=figures)
+        return GateCheck(
+            name=name, state=CheckState.FAILED, reason=f"worse than the baseline: {reason}", figures=figures
+        )
     if least is not None and found.low <= least:
         reason = f"not proved better than the baseline by more than {least:g}: {reason}"
-        return Check(name=name, state=State.FAILED, reason=reason, figures=figures)
-    return Check(name=name, state=State.PASSED, reason=reason, figures=figures)
+        return GateCheck(name=name, state=CheckState.FAILED, reason=reason, figures=figures)
+    return GateCheck(name=name, state=CheckState.PASSED, reason=reason, figures=figures)
 
 
-def outcome_of(checks: Sequence[Check], *, needs_approval: bool) -> VerdictOutcome:
+def outcome_of(checks: Sequence[GateCheck], *, needs_approval: bool) -> VerdictOutcome:
     """The outcome: refused by a failed check; else an error if a check has no result."""
     states = {check.state for check in checks}
-    if State.FAILED in states:
+    if CheckState.FAILED in states:
         return VerdictOutcome.REFUSED
-    if State.ERROR in states:
+    if CheckState.ERROR in states:
         return VerdictOutcome.ERROR
     return VerdictOutcome.WAITING if needs_approval else VerdictOutcome.ALLOWED
 
@@ -90,7 +92,7 @@ def strategy_of(outcome: VerdictOutcome, found: Bounded | None) -> tuple[str, fl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class VersionOrigin:
     """The facts about a version in LoomDB and in this installation."""
 
     lineage: Mapping[str, Any] | None
@@ -99,12 +101,12 @@ class Origin:
     """Environment versions that it was trained on and that cannot be opened as they were."""
 
 
-def provenance(rules: Provenance, origin: Origin) -> Check:
+def provenance(rules: Provenance, origin: VersionOrigin) -> GateCheck:
     """The check of a version's origin; the reason names every fault."""
     name = "provenance"
     if origin.lineage is None:
-        state = State.FAILED if rules.unknown == "refuse" else State.NOT_APPLICABLE
-        return Check(name=name, state=state, reason="no recorded run made it")
+        state = CheckState.FAILED if rules.unknown == "refuse" else CheckState.NOT_APPLICABLE
+        return GateCheck(name=name, state=state, reason="no recorded run made it")
     versions = [origin.lineage, *origin.lineage["ancestors"]]
     faults = [fault for version in versions for fault in _faults(rules, version)]
     faults += [f"environment {each} no longer exists as it was" for each in origin.gone]
@@ -113,9 +115,9 @@ def provenance(rules: Provenance, origin: Origin) -> Check:
         faults.append(f"{oldest['id']}: its parent {oldest['parent']} is not on record")
     figures = {"versions": [version["id"] for version in versions], "faults": faults}
     if faults:
-        return Check(name=name, state=State.FAILED, reason="; ".join(faults[:5]), figures=figures)
+        return GateCheck(name=name, state=CheckState.FAILED, reason="; ".join(faults[:5]), figures=figures)
     reason = f"{len(versions)} version(s) on record, down to {oldest['id']}"
-    return Check(name=name, state=State.PASSED, reason=reason, figures=figures)
+    return GateCheck(name=name, state=CheckState.PASSED, reason=reason, figures=figures)
 
 
 def _faults(rules: Provenance, version: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats  # type: ignore[import-untyped,unused-ignore]
 
 from loomrl.release.guard import Better, Guard
-from loomrl.release.paired import paired
+from loomrl.release.paired import compare_pairs
 
 RESAMPLES = 9_999
 _SUCCESS = Guard(metric="success", better=Better.HIGHER)
@@ -38,7 +38,7 @@ def share(total: float, count: int, *, error_rate: float) -> Bounded:
 
 def difference(pairs: Sequence[tuple[float, float]], *, error_rate: float) -> Bounded:
     """The mean of challenger minus baseline over pairs (baseline, challenger), each bound at this error rate."""
-    found = paired(_SUCCESS, pairs, error_rate=error_rate, planned=len(pairs))
+    found = compare_pairs(_SUCCESS, pairs, error_rate=error_rate, planned=len(pairs))
     return Bounded(found.difference + 0.0, found.low, found.high, len(pairs))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from loomrl.config import ServingExperiment
 from loomrl.release.ledger import Release, latest
-from loomrl.release.passage import Phase
+from loomrl.release.passage import ReleasePhase
 from loomrl.store import open_store
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.replicas import ReplicaRole, live_replicas
@@ -98,7 +98,7 @@ def assert_promoted(site: Hosts, load: Load, name: str, version: str, strike: Ca
     end, took = released(site, load, version, strike)
     statuses = Counter(answer.status for answer in load.answers)
     print(name, end.passage.phase, end.passage.reason, dict(statuses), dict(load.broken), f"{took:.1f} s")
-    assert end.passage.phase is Phase.DONE, end.passage.reason
+    assert end.passage.phase is ReleasePhase.DONE, end.passage.reason
     with open_store(site.store_url) as db:
         assert show_endpoint(db, "policy").stable.policy == f"/tmp/shared/{version}"
         legal_history(db, "policy")
