@@ -144,7 +144,7 @@ def test_changed_folder_is_another_policy(good: str, tmp_path: Path, db: LoomDB)
 
 
 def test_policy_of_the_other_kind_is_refused_by_name(good: str, db: LoomDB) -> None:
-    with pytest.raises(ConfigError, match="is one of control"):
+    with pytest.raises(ConfigError, match="is a control policy"):
         judge_version(good, None, resolve_suite("language_tiny"), db)
 
 
