@@ -33,7 +33,7 @@ def frozen(db: LoomDB, store_url: str, selection: DataSelection) -> Dataset:
 
 
 def described(db: LoomDB, made: Dataset) -> dict[str, Any]:
-    """What can be learnt from a data set, and who was: as JSON."""
+    """The data set as JSON: its rows by kind and the versions that answered."""
     rows = read_rows(db, made.id)
     said: Counter[str] = Counter()
     for first in range(0, len(rows), TOGETHER):

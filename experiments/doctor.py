@@ -89,7 +89,7 @@ def examine() -> dict[str, Any]:
 
 
 def exposed(folder: Path) -> list[str]:
-    """What in a folder is LoomRL's and open to other users of this machine. New files are not; old ones may be."""
+    """LoomRL's files in a folder that other users of this machine can read. New files are not; old ones may be."""
     found = (path for pattern in PRIVATE for path in folder.glob(pattern))
     return sorted(str(path) for path in found if path.stat().st_mode & 0o077)
 

@@ -211,7 +211,7 @@ def render(result: LanguageResult, console: Console) -> None:
 
 
 def not_judged(missing: Sequence[str]) -> str:
-    """What an evaluation with too few episodes says nothing about."""
+    """Families that had no episodes."""
     more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
     return (
         f"not judged: {', '.join(missing[:NAMED])}{more}. The figures are not about these: raise --episodes, or name "

@@ -23,7 +23,7 @@ def data_of(id: str) -> LoggedData:
 def judge_named(
     experiment: AnyExperiment, id: str, policies: Sequence[str], *, gamma: float, greedy: bool
 ) -> dict[str, OffPolicy]:
-    """What the data set says of each policy; what `loomrl evaluate --policy` takes."""
+    """Estimates of each policy from the data set; policies are those of `loomrl evaluate --policy`."""
     if not isinstance(experiment, ControlExperiment):
         raise ConfigError(f"experiment {experiment.name!r} is one of language: its logs have no steps of control.")
     if not policies:
@@ -40,7 +40,7 @@ def judge_named(
 def judge_policy(
     policy: ActingPolicy, data: LoggedData, store_url: str, *, gamma: float, greedy: bool, confidence: float = 0.95
 ) -> OffPolicy:
-    """What the data set says of a policy; a ConfigError for one whose probabilities are unknown."""
+    """The estimate of a policy from the data set; a ConfigError if its probabilities are unknown."""
     if not isinstance(policy, ControlPolicy):
         raise ConfigError("only a trained or exported policy can be judged by logs: of others no probability is known.")
     episodes = read_logged(data, policy.observation_space, policy.action_space, store_url=store_url)

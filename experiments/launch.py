@@ -1,4 +1,4 @@
-"""Runs that somebody starts or resumes at the console: processes of this machine that outlive it."""
+"""Runs started or resumed at the console: processes of this machine that outlive it."""
 
 import sys
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ class LocalLauncher:
         file = self._work.place(name) / "experiment.yaml"
         command = [sys.executable, "-P", "-m", "loomrl", "train", str(file), "--run", run, *options]
         if not self._work.start(name, command, {file.name: resolved.encode()}):
-            raise ConfigError(f"run {run!r} is being started by somebody else.")
+            raise ConfigError(f"run {run!r} is being started by another request.")
 
     def _is_running(self, run: str) -> bool:
         count = self._count(run)

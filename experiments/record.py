@@ -33,11 +33,11 @@ class Recording:
     """How a data set is recorded."""
 
     id: str
-    """Of the data set: `cartpole/mixed-v0`."""
+    """The id of the data set: `cartpole/mixed-v0`."""
     policies: Sequence[str]
     """Which play, one after the other; what `loomrl evaluate --policy` takes."""
     steps: int
-    """Of all together; each plays an equal part, and its last episode is truncated there."""
+    """Steps of all policies together; each plays an equal part, and its last episode is truncated there."""
     greedy: bool = False
     """Take the likeliest actions; else they are sampled, and their log-probabilities recorded."""
     seed: int = 0

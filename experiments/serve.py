@@ -243,7 +243,7 @@ def _count(cpus: float) -> int:
 
 
 def _key(experiment: ServingExperiment, db: LoomDB) -> str | None:
-    """A new key, if callers need one and nobody has any."""
+    """A new key, if callers need one and there is none."""
     from loomrl.serving.deployment.process import is_key_needed
 
     now = time.time()

@@ -47,7 +47,7 @@ def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
 
 
 def assumed(words: Sequence[str], *, default: str = DEFAULT) -> str | None:
-    """What to say where no experiment is named, nor a run, which has its own; None where one is."""
+    """The note on the assumed experiment; None if an experiment or run is named."""
     from loomrl.experiments.policies import is_control, is_model, is_served
 
     files = [word for word in words if "=" not in word]
@@ -73,7 +73,7 @@ def _default(words: Sequence[str], default: str) -> str:
 
 
 def resolve_any(words: Sequence[str], *, default: str = DEFAULT) -> AnyRoot:
-    """As `resolve`, also for experiments of serving, and of a loop."""
+    """Like `resolve`, also for services and loops."""
     files = [word for word in words if "=" not in word]
     assignments = [word for word in words if "=" in word]
     files = files or [_default(words, default)]
@@ -134,7 +134,7 @@ def resolve_rubric(experiment: str, part: str | None, assignments: Sequence[str]
 
 
 def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:
-    """As `resolve`, but only for experiments of language policies."""
+    """Like `resolve`, for language policies only."""
     experiment = resolve(words, default=default)
     if isinstance(experiment, ControlExperiment):
         raise ConfigError(f"experiment {experiment.name!r} is one of control; this takes one of a language policy.")

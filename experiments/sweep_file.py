@@ -125,7 +125,7 @@ def drawn(dimension: Any, rng: random.Random) -> Any:
 
 
 def short(paths: Sequence[str]) -> list[str]:
-    """As much of every path's end as tells it from the others."""
+    """The shortest end of each path that is unique."""
     return [
         next(
             end

@@ -86,12 +86,12 @@ class Trial(tune.Trainable):
         self._going = Going(self._experiment, run, self._sweep, taken=taken | {"folder": f"{folder}/{ALGORITHM}"})
 
     def cleanup(self) -> None:
-        """Let go of everything; whoever ended the trial says what became of its run."""
+        """Release all resources; the caller that ended the trial records the outcome of its run."""
         if self._going is not None:
             self._going.close()
 
     def _run_from(self, parent: str | None) -> str:
-        """Of a run: the same for the same trial, experiment and origin, so that it is found again after a kill."""
+        """A run name that follows from trial, experiment and origin, so that it is found again after a kill."""
         prefix = trial_prefix(self._id, self.trial_id)
         return f"{prefix}{content_hash([self._experiment.sha256, parent])[:6]}"
 

@@ -177,7 +177,7 @@ def _listed(runs: Sequence[Run]) -> str:
 
 
 def how_to_resume(experiment: AnyExperiment, run: str) -> str:
-    """What a person who broke a training off can do next."""
+    """The next steps after an interrupted training."""
     with open_store(experiment.store_url) as db:
         if RUNS.find(db, run) is None:
             return "stopped before the run began: nothing of it is on record"

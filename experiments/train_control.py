@@ -50,7 +50,7 @@ class ControlTraining:
         self.listen: Listener = lambda done, metrics: None
         self.done = 0
         self.stage = 0
-        """Of the curriculum."""
+        """The stage of the curriculum."""
         self.judged: dict[str, dict[str, Any]] = {}
         """Reports of the `first` and the `last` evaluation."""
         self._experiment = experiment
@@ -277,7 +277,7 @@ class ControlTraining:
         return True
 
     def _record_evaluation(self, state: Mapping[str, Any]) -> None:
-        """That of the version in this state, if it was evaluated."""
+        """The evaluation of the present version, if there was one."""
         report = state["judged"]["last"]
         version = f"{self._ledger.run}/{state['done']}"
         if report["number"] == state["done"]:

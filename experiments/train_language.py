@@ -1,4 +1,4 @@
-"""What a language policy could do before and after its training."""
+"""Reports of a language policy before and after its training."""
 
 import json
 import time

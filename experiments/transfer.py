@@ -26,7 +26,7 @@ SCRATCH = "scratch"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What training begins with, and how it went from there, seed by seed."""
+    """An origin of training, and how it went from there for each seed."""
 
     parent: str
     """A policy version, or `scratch`."""
@@ -40,7 +40,7 @@ class Start:
 
     @property
     def median(self) -> float | None:
-        """Of the steps, with those that never reached the level as the most; None if it is one of those."""
+        """The median steps, with those that never reached the level as the most; None if it is one of those."""
         middle = statistics.median(float("inf") if each is None else each for each in self.steps)
         return None if middle == float("inf") else middle
 

@@ -1,4 +1,4 @@
-"""What MkDocs does beside copying docs/*.md: generated pages, and links that work on a code host and in the site."""
+"""Hooks of MkDocs beside copying docs/*.md: generated pages, and links that work on a code host and in the site."""
 
 import json
 import posixpath
@@ -19,12 +19,12 @@ ASKS = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//"""
     r"""|url\(["']?(?:https?:)?//|@import\b"""
 )
-"""What would have a browser ask another server."""
+"""Markup that makes a browser ask another server."""
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the reference, the notebooks as pages, and whatever outside docs/ the pages link to."""
+    """Add the reference, the notebooks as pages, and files outside docs/ that the pages link to."""
     made = reference.pages()
     made |= {page: _nested((ROOT / name).read_text()) for name, page in PAGES.items() if page not in files.src_uris}
     texts = {_repository_path(file.src_uri): file.content_string for file in files.documentation_pages()}

@@ -130,7 +130,7 @@ def _schema(model: Model) -> dict[str, Any]:
 
 
 def _kind(model: Model) -> str:
-    """What chooses this class among others, or that it is a section."""
+    """The `kind` that chooses this class, or "section"."""
     spec = model.model_fields.get("kind")
     return "section" if spec is None else ", ".join(get_args(spec.annotation))
 
@@ -217,7 +217,7 @@ def _doc(thing: Any) -> str:
 
 
 def commands_page() -> str:
-    """What `--help` says, of every command."""
+    """The help of every command."""
     app: Any = typer.main.get_command(cli.app)
     _shorten(app)
     text: str = get_docs_for_click(obj=app, ctx=typer.Context(app, info_name="loomrl"), name="loomrl", title="Commands")

@@ -193,4 +193,4 @@ def _render(test: "AbTest", result: "AbResult", console: Console) -> None:
     if result.is_mismatched:
         console.print("The units did not fall to the arms as planned: do not believe the figures.", highlight=False)
     for metric in result.silent:
-        console.print(f"Nobody has reported {metric!r} yet.", highlight=False, markup=False)
+        console.print(f"{metric!r} has not been reported yet.", highlight=False, markup=False)

@@ -67,7 +67,7 @@ def set_arms(
     revision: Revision = None,
     reason: Reason = "",
 ) -> None:
-    """Give an endpoint other arms or shares. What is not running yet is started by whoever serves the endpoint.
+    """Give an endpoint other arms or shares. Its service starts policies that are not running yet.
 
     The role is the arm's name, if that is one, else canary. A run is followed with WHAT=RUN@newest or RUN@best.
     """

@@ -134,7 +134,7 @@ def _print_load(fed: "Fed", place: "StoreLocation") -> None:
 
 
 def _plain(answer: "QueryAnswer") -> dict[str, Any]:
-    """As JSON has it; NaN and infinities are null."""
+    """The value as JSON; NaN and infinities are null."""
     rows = [[_json(cell) for cell in row] for row in answer.rows]
     return {"columns": list(answer.columns), "rows": rows, "is_cut": answer.is_cut, "as_of": answer.as_of}
 

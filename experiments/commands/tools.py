@@ -19,7 +19,7 @@ from loomrl.record.catalogue import EVENT_RECORDS, EventRow, event_as_json
 
 PACE_S = 1.0
 MONITORING = "monitoring"
-"""What `loomrl new` makes beside the kinds of code: configuration of Prometheus and Grafana, as shipped."""
+"""Things that `loomrl new` makes beside the kinds of code: configuration of Prometheus and Grafana, as shipped."""
 
 
 def _complete_kind(incomplete: str) -> list[str]:

@@ -268,7 +268,7 @@ class LoopObserver:
         return self._production
 
     def _version(self, policy: str) -> str:
-        """The version that trajectories of a policy name; its key, if nobody knows it any more."""
+        """The version that trajectories of a policy name; its key, if it is no longer on record."""
         try:
             return source_of(policy, self._db).version
         except ConfigError:

@@ -97,7 +97,7 @@ class Coordinator:
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def _take(self, step: Step, record: LoopRecord) -> TrainingJob | None:
-        """The job as it is after a step; None if somebody else was first, or it has to wait."""
+        """The job as it is after a step; None if another coordinator was first, or it has to wait."""
         match step:
             case QueueJob():
                 done = ask_for(self.db, self.plan, step.job, seen=record.position)

@@ -199,7 +199,7 @@ def _safety(
 
 
 def _inside(space: spaces.Space[Any], bounds: SpaceBounds) -> Callable[[object], bool]:
-    """True if an action is in the space, whatever the width of its numbers, and in the suite's bounds."""
+    """True if an action is in the space, at any width of its numbers, and in the suite's bounds."""
     low = None if bounds.low is None else np.asarray(bounds.low)
     high = None if bounds.high is None else np.asarray(bounds.high)
 

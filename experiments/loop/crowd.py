@@ -83,7 +83,7 @@ class Crowd:
         return person % 100 < 100 * manner.opted_out
 
     async def talk_until(self, is_over: Callable[[], bool], manner: Manner) -> None:
-        """Come at the pace of this manner until it is over; whatever is still to be said is said then."""
+        """Come at the pace of this manner until it is over; the rest is said then."""
         async with AsyncOpenAI(base_url=f"{self._url}/v1", api_key="none", max_retries=3, timeout=60) as client:
             with FeedbackClient(self._url) as feedback, _tasks() as under_way:
                 due = time.monotonic()
@@ -156,7 +156,7 @@ class Crowd:
         try:
             await client.post(f"{self._url}/sessions/{session}/complete", body={}, cast_to=httpx.Response)
         except (APIStatusError, APIConnectionError) as error:
-            if not isinstance(error, NotFoundError):  # of somebody who is not recorded
+            if not isinstance(error, NotFoundError):  # a person who is not recorded
                 self.failed.append(_failure_text(error))
 
     def _word(self, is_right: bool, manner: Manner) -> str:

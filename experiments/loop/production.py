@@ -50,7 +50,7 @@ class Production:
         return {"store_url": self.store_url, "artifact_url": str(self.folder / "artifacts")}
 
     def plan(self, changes: dict[str, Any]) -> LoopExperiment:
-        """The shipped loop, here. Nobody's clock starts it, and its trainings are in this folder."""
+        """The shipped loop, here. No schedule starts it, and its trainings are in this folder."""
         runs = {"training.train.folder": str(self.folder / "runs"), "triggers.schedule": None}
         words = [f"{path}={json.dumps(value)}" for path, value in {**self._places, **runs, **changes}.items()]
         return resolve_loop([LOOP, *words])

@@ -31,7 +31,7 @@ class Table:
 
     @property
     def types(self) -> list[str]:
-        """Of the columns as they are sent: labels as texts, of which the database makes its dictionaries faster."""
+        """Types of the columns as they are sent: labels as texts, which the database turns into dictionaries faster."""
         return [_LABEL_TYPE.sub(r"\1", kind) for _, kind in self.columns]
 
     @property

@@ -60,7 +60,7 @@ class ListPage(Generic[R]):
             raise Refused(400, str(error)) from None
 
     def context(self, visit: PageRequest) -> dict[str, Any]:
-        """What the template needs beside the rows."""
+        """The variables of the template beside the rows."""
         offered = [each for each in self.record.filters if each.name not in self.fixed]
         names = {column.name for column in self.record.columns}
         return {

@@ -1,7 +1,7 @@
 """The next step of a loop: a pure function of its settings, its record and the time.
 
-Whoever asks with the same record decides the same. What a step needs beyond the record – a frozen data set, a process,
-a verdict – is the business of whoever takes it (`loomrl.experiments.coordinate`).
+The same record gives the same decision. What a step needs beyond the record – a frozen data set, a process,
+a verdict – is done by the caller (`loomrl.experiments.coordinate`).
 """
 
 from dataclasses import dataclass, replace

@@ -51,7 +51,7 @@ def fault_from(error: str, message: str) -> JobFault:
 def fault_in(recorded: str | None, log: str, exit_code: int | None) -> JobFault:
     """The fault of a process that ended: from its run's record, else from its log, else from its exit status.
 
-    `exit_code` is None if nobody saw it end: its machine went down, or somebody killed it.
+    `exit_code` is None if its end was not seen: its machine went down, or it was killed.
     """
     found = REPR.match(recorded or "")
     if found is not None:

@@ -128,7 +128,7 @@ class Record(Generic[R]):
     filters: Sequence[Filter] = ()
     as_json: Callable[[R], Mapping[str, Any]] = row_as_json
     none: str
-    """What to say where there is none, with the command that makes one."""
+    """The message if there is none, with the command that makes one."""
     sort: str = ""
     """The order of a list unless another one is asked for."""
     limit: int = 20

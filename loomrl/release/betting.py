@@ -3,7 +3,7 @@
 A score of an observation has, given all before it, a mean of at most `weight * difference` under the hypothesis, and is
 never below `-bound`. Who bets on higher scores multiplies the capital by `1 + bet * (score - weight * difference)`:
 under the hypothesis it is a supermartingale, so the chance that it ever reaches 1/p is at most p, however often one
-looks (Ville). Since nobody knows the best bet, the capital is divided among several (Waudby-Smith & Ramdas, "Estimating
+looks (Ville). Since the best bet is unknown, the capital is divided among several (Waudby-Smith & Ramdas, "Estimating
 means of bounded random variables by betting").
 """
 

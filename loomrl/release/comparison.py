@@ -24,7 +24,7 @@ class BetScores:
     """Scores of units in order, for bets on harm (`score`, `below`) and on harmlessness (`-score`, `above`).
 
     A unit falls to the challenger with a known chance p, so `(is challenger - p) * (harm - centre)` has the mean
-    `p * (1 - p) * (harm of challenger - harm of baseline)` at that moment, whatever time has done to both, for any
+    `p * (1 - p) * (harm of challenger - harm of baseline)` at that moment, however both change over time, for any
     centre that is known beforehand.
     """
 

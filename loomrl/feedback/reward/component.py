@@ -239,7 +239,7 @@ def task_type(task: Task) -> str:
 
 
 def measures(trajectory: Trajectory) -> dict[str, int]:
-    """What an attempt took: `turns`, `tokens` (or `words`, where some tokens are not stored), `repeats` of tool calls
+    """Cost of an attempt: `turns`, `tokens` (or `words`, where some tokens are not stored), `repeats` of tool calls
     with the same arguments, and `ms` where the time is the policy's own.
     """
     if trajectory.end is End.FAILED:

@@ -25,7 +25,7 @@ from loomrl.inference.torch.prefix import NOTHING, Prefix, PrefixArrangement, Pr
 from loomrl.inference.vision import Vision
 
 PREFIX_BYTES = 2**20
-"""What a prefix costs in a layer's step, as keys and values that could be read instead: some ten small operations."""
+"""The cost of a prefix in a layer's step, as keys and values that could be read instead: some ten small operations."""
 JOINING = 4
 """The number of members of a group that are expected to join one whose prompt has been read into its row."""
 KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)

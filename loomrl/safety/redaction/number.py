@@ -29,7 +29,7 @@ _BRAND = re.compile(
 )
 """The first digits of issuers that are everywhere, and how many follow."""
 _RARE = re.compile(r"4\d{12}(?:\d{6})?|3(?:0[0-5]|[689]\d)\d{11}|(?:50|5[6-9]|6\d)\d{10,17}|220[0-4]\d{12}|8[12]\d{14}")
-"""Of other issuers: so many numbers begin that way that groups of four, or a word near them, must say it is a card."""
+"""Prefixes of other issuers. Many numbers begin that way, so groups of four or a word nearby must say it is a card."""
 _CARD_TEXT = """
     card cards cc visa mastercard amex maestro discover diners jcb unionpay credit debit pan payment kreditkarte karte
     kartennummer carte tarjeta carta cartão kaart kort

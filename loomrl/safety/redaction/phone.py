@@ -87,7 +87,7 @@ def find_phones(page: ScannedText) -> Iterator[Detection]:
             yield from _find_number(match, 0, None)
     if _AMERICAN_PART.search(page.bare) is not None:
         for match in _AMERICAN.finditer(page.bare):
-            if match[0][0] == "(":  # whatever the plan says: nothing else looks like that
+            if match[0][0] == "(":  # regardless of the plan: nothing else looks like that
                 yield Detection(match.start(), match.end(), "phone")
             yield from _find_number(match, 0, "US")
     for match in filter(None, (_HOME.match(page.bare, start.start()) for start in _HOME_START.finditer(page.bare))):
