@@ -84,8 +84,10 @@ def test_the_table_names_everything_and_without_agreement_there_is_no_map(folder
 
 def test_people_are_asked_in_the_inbox_and_too_few_answers_are_refused(folder: Path) -> None:
     assert json.loads(call(folder, "ask", "--count", "3", "--json").stdout) == {"trajectories": 3, "questions": 6}
-    listed = CliRunner().invoke(app, ["feedback", "list", "--store", f"sqlite:///{folder}/loom.db"])
-    assert listed.stdout.count("The answer is kind. no | partly | yes") == 3
+    words = ["--json", "feedback", "questions", "--store", f"sqlite:///{folder}/loom.db"]
+    questions = json.loads(CliRunner().invoke(app, words).stdout)["questions"]
+    asked = [each["choices"] for each in questions if "The answer is kind." in json.dumps(each)]
+    assert asked == [["no", "partly", "yes"]] * 3
     with pytest.raises(DataError, match="people rated 0 trajectories"):
         call(folder, "calibrate", "--by", "inbox")
 

@@ -27,7 +27,7 @@ async def test_what_waits_is_shown_and_its_answer_reaches_the_episode(tmp_path):
     asked = asyncio.create_task(judge.ask(INQUIRY))
     waiting = []
     while not waiting:  # every look takes a second
-        waiting = (await asyncio.to_thread(feedback, "list", store=store))["waiting"]
+        waiting = (await asyncio.to_thread(feedback, "questions", store=store))["questions"]
     assert waiting[0]["conversation"][0][:2] == ["assistant", "Kindly wait."]
     wrong = await asyncio.to_thread(feedback, "answer", waiting[0]["id"], "polit", store=store, code=2)
     assert "Did you mean 'polite'?" in wrong
@@ -35,4 +35,4 @@ async def test_what_waits_is_shown_and_its_answer_reaches_the_episode(tmp_path):
     await asyncio.to_thread(feedback, *words, store=store)
     opinion = await asked
     assert (opinion.choice, opinion.reason, opinion.who) == ("polite", "It says kindly.", "Ada")
-    assert feedback("list", store=store)["waiting"] == []
+    assert feedback("questions", store=store)["questions"] == []

@@ -59,7 +59,7 @@ async def test_the_command_gives_and_lists_feedback(served: Served) -> None:
     assert "correction" in shown
     for words, said in (
         (("give", "nobody", "--thumb", "up"), "session: 'nobody' is unknown here"),
-        (("give", "s", "--thumb", "sideways"), "Supported: up, down"),
+        (("give", "s", "--thumb", "sideways"), "it must be 'up' or 'down'"),
         (("give", "s"), "nothing is said"),
     ):
         with pytest.raises(LoomError, match=said):

@@ -135,7 +135,7 @@ async def test_policies_are_opened_by_whatever_was_given_and_one_with_weights_on
     [
         ("test_pool:Answer", {"txt": "1"}, "txt"),
         ("test_pool:Missing", {}, "Missing"),
-        ("test_pool:planned", {"count": 1}, "async def act"),
+        ("test_pool:make_plans", {"count": 1}, "async def act"),
     ],
 )
 async def test_a_custom_policy_that_cannot_be_made_says_why(entry_point, settings, says):

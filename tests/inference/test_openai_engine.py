@@ -305,7 +305,7 @@ async def test_tokens_of_unknown_weights_are_no_completion(folder: Path) -> None
     with serving(protocol.app()) as url:
         choice = OpenAIEngineConfig(url=url, model=MODEL, updates="sglang")
         engine = OpenAIEngine(choice, origin=folder, context=64)
-        with pytest.raises(PolicyError, match="'somebody-elses', which nobody here has given it"):
+        with pytest.raises(PolicyError, match="'somebody-elses', which were not given by this machine"):
             await engine.generate(request([1]))
 
 
