@@ -59,17 +59,6 @@ class CallerKeys(Protocol):
         """Count an answer's tokens against the caller's budget."""
 
 
-class NoKeys:
-    """No keys: every caller may do everything. For this machine only."""
-
-    async def caller(self, token: str | None, *, scope: str) -> Caller:
-        """The caller."""
-        return Caller(key="")
-
-    def spent(self, caller: Caller, tokens: int) -> None:
-        """Nothing is counted."""
-
-
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     """A request whose head was read."""

@@ -14,9 +14,9 @@ from loomrl.serving.gateway import Gateway, GatewaySettings
 from loomrl.serving.meter import GatewayMeter
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recorder import MemoryRecorder
-from loomrl.serving.request import CallerKeys, NoKeys
+from loomrl.serving.request import CallerKeys
 from loomrl.store.endpoints import Arm, Endpoint
-from tests.serving.local_gateway import FixedView
+from tests.serving.local_gateway import FixedView, NoKeys
 
 
 def served(policies: Mapping[str, ServedPolicy], *arms: Arm) -> FixedView:

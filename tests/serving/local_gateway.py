@@ -13,9 +13,20 @@ from loomrl.serving.gateway import Gateway, GatewaySettings, Mode
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recorder import Recorder
-from loomrl.serving.request import CallerKeys, NoKeys
+from loomrl.serving.request import Caller, CallerKeys
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm, Endpoint
+
+
+class NoKeys:
+    """No keys: every caller may do everything."""
+
+    async def caller(self, token: str | None, *, scope: str) -> Caller:
+        """The caller."""
+        return Caller(key="")
+
+    def spent(self, caller: Caller, tokens: int) -> None:
+        """Nothing is counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,13 @@ from loomrl.serving.policy import ActRequest
 from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.recording.acts import NewActs, RecordedActs, are_acts, decode_acts
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.request import NoKeys
 from loomrl.serving.retention.sweep import Sweeper, SweepTerms
 from loomrl.serving.routes.act import JSON, MSGPACK, NPY, is_sampled, read_act, refuse_unfit, write_act
 from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import opt_out, read_calls
 from loomrl.types import End, Steps
 from tests.serving.control_support import control_policy
-from tests.serving.local_gateway import LocalGateway, only
+from tests.serving.local_gateway import LocalGateway, NoKeys, only
 
 HEADING = Heading(id="x", created=0.0, model="pole", version="run/3", arm="stable", session="", trajectory="")
 SEEN = [[0.1, -0.2, 0.3, 0.0], [-4.0, 2.0, -3.0, 0.5], [4.0, -2.0, 3.0, 1.0], [0.0, 3.0, -4.0, -3.0]]

@@ -17,10 +17,10 @@ from loomrl.serving.gateway import GatewaySettings, Mode
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
 from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.request import Caller, NoKeys
+from loomrl.serving.request import Caller
 from loomrl.store.endpoints import Arm, Endpoint, Role, State
 from tests.serving.control_support import control_policy
-from tests.serving.local_gateway import FixedView, LocalGateway
+from tests.serving.local_gateway import FixedView, LocalGateway, NoKeys
 from tests.serving.scripted import Script
 
 pytestmark = pytest.mark.system
