@@ -48,10 +48,10 @@ class ControlResult:
     """The file with the fronts, if there are several objectives."""
 
 
-def judged(policy: ActingPolicy, experiment: ControlExperiment, *, name: str) -> ReturnReport:
+def judge_control(policy: ActingPolicy, experiment: ControlExperiment, *, name: str) -> ReturnReport:
     """The policy's return in the environment of the last stage. Equal policies get equal reports."""
     if experiment.objectives:
-        return judge_front.judged(policy, experiment, name=name, seed=_seed(experiment))
+        return judge_front.judge_preferences(policy, experiment, name=name, seed=_seed(experiment))
     return judge_outcome(name, played(policy, experiment), experiment)
 
 
@@ -109,7 +109,7 @@ def evaluate_control(
         started = clock()
         environments = snapshot(experiment.judged_in)
         with recorded(db, experiment, environments, id=run, kind="evaluate", clock=clock) as result:
-            reports = [judged(policy, experiment, name=name) for name, policy, _ in found]
+            reports = [judge_control(policy, experiment, name=name) for name, policy, _ in found]
             for report, (name, _, version) in zip(reports, found, strict=True):
                 id = f"{run}/{name}"
                 now = clock()

@@ -21,7 +21,7 @@ MOST = 101
 PICTURE = "front.svg"
 
 
-def judged(policy: ActingPolicy, experiment: ControlExperiment, *, name: str, seed: int) -> FrontReport:
+def judge_preferences(policy: ActingPolicy, experiment: ControlExperiment, *, name: str, seed: int) -> FrontReport:
     """Every preference plays its episodes in an environment of its own. Equal policies get equal reports."""
     settings = experiment.evaluation
     algorithm = experiment.algorithm

@@ -16,7 +16,7 @@ from loomrl.algorithms.timing import Phases
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import label, snapshot
 from loomrl.errors import ConfigError
-from loomrl.experiments.evaluate_control import cut_lines, idle_return, judged
+from loomrl.experiments.evaluate_control import cut_lines, idle_return, judge_control
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener
 from loomrl.run.ledger import VersionLedger
@@ -190,7 +190,7 @@ class ControlTraining:
     def _evaluate(self) -> dict[str, Any]:
         """Judge the present policy; if it is the best so far, it is to be kept."""
         name = f"{self._ledger.run}/{self.done}"
-        found = judged(self.algo.policy(), self._experiment, name=name)
+        found = judge_control(self.algo.policy(), self._experiment, name=name)
         if found.cut is not None and found.cut.episodes:
             _log.warning("%s", *cut_lines([found]))
         report: dict[str, Any] = found.as_dict()

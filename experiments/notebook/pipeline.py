@@ -157,7 +157,7 @@ class EvaluationPipeline:
                 "EvaluationPipeline: no policy was given, so this judges %s. Set policy=.",
                 "the oracle" if policy == "oracle" else "actions at random",
             )
-        judged = self._judging.judged(name, num_episodes, policy)
+        judged = self._judging.judge(name, num_episodes, policy)
         result = replace(judged, step=len(self.history()) if step is None else step)
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("a", encoding="utf-8") as log:
@@ -190,7 +190,7 @@ class _Text:
         self._store_url = url
         self.title = next(iter(self._mixture.members))
 
-    def judged(self, name: str, episodes: int, policy: Any) -> PipelineResult:
+    def judge(self, name: str, episodes: int, policy: Any) -> PipelineResult:
         """The result of so many attempts."""
         settings = EvaluationConfig(episodes=episodes, levels=self._levels)
         loop = PrivateLoop()
@@ -236,7 +236,7 @@ class _Control:
         self._experiment = ControlExperiment.parse(merge(ControlExperiment.defaults(), tree), origin="env")
         self.title = label(self._experiment.environment)
 
-    def judged(self, name: str, episodes: int, policy: Any) -> PipelineResult:
+    def judge(self, name: str, episodes: int, policy: Any) -> PipelineResult:
         """The result of so many episodes."""
         experiment = self._experiment.override({"evaluation.episodes": episodes})
         if isinstance(policy, str):

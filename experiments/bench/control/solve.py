@@ -63,11 +63,11 @@ def sb3_cartpole(seed: int) -> dict[str, float]:
 
 def ours_pendulum(seed: int) -> dict[str, float]:
     """`experiments/control/pendulum.yaml` for 10,000 steps."""
-    from loomrl.experiments.evaluate_control import judged
+    from loomrl.experiments.evaluate_control import judge_control
 
     algo, experiment = _ours("control/pendulum", seed)
     told = _time_call(lambda: _train(algo, 10_000))
-    report = judged(algo.policy(), experiment.override({"evaluation.episodes": EPISODES}), name="")
+    report = judge_control(algo.policy(), experiment.override({"evaluation.episodes": EPISODES}), name="")
     return told | {"steps": algo.env_steps, "return": report.overall.reward.mean or 0.0}
 
 
