@@ -34,7 +34,7 @@ def _show(
     resolved = resolve_id(id)
     environment = make(resolved)
     found = find(ENVIRONMENT, resolved)
-    sample = transcript(environment, environment.task(family or found["families"][0], level, seed))
+    sample = transcript(environment, environment.task(found["families"][0] if family is None else family, level, seed))
 
     def render(console: Console) -> None:
         render_found(ENVIRONMENT, found, console)

@@ -565,15 +565,13 @@ def find_rewards(db: "LoomDB", trajectory: str) -> Found:
             f"trajectory {trajectory!r:.100} has no reward. `loomrl rewards list` shows those that were judged; "
             "`loomrl rewards run ENDPOINT` judges what an endpoint's hub has."
         )
-    return {
-        "reward": found[-1],
-        "rewards": found,
-        "components": [
-            {"name": name, "at": each.created_at, "total": each.total, **part}
-            for each in reversed(found)
-            for name, part in each.content["components"].items()
-        ],
-    }
+    components = [
+        {"name": name, "at": each.created_at, "total": each.total, **part}
+        for each in reversed(found)
+        for name, part in each.content["components"].items()
+    ]
+    evidence = [each for each in components if each["evidence"]]
+    return {"reward": found[-1], "rewards": found, "components": components, "evidence": evidence}
 
 
 REWARD = Detail(
@@ -593,8 +591,15 @@ REWARD = Detail(
                 Column("weight", form=Form.NUMBER),
                 Column("source"),
                 Column("why", "reasoning", Form.WORDS),
-                Column("evidence", lambda row: str(dict(row["evidence"])) if row["evidence"] else "", Form.WORDS),
-                Column("of a total of", "total", Form.NUMBER),
+                Column("total", form=Form.NUMBER),
+            ),
+        ),
+        Part(
+            name="evidence",
+            title="Evidence",
+            columns=(
+                Column("component", "name"),
+                Column("evidence", lambda row: str(dict(row["evidence"])), Form.WORDS),
                 Column("judged", "at", Form.TIME),
             ),
         ),
