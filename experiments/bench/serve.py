@@ -53,6 +53,8 @@ QUICK = ServeSize(act_s=1, rounds=1, tokens=32, crowd=50)
 
 def measure(size: ServeSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench serve`."""
+    if shutil.which("wrk") is None:
+        raise RuntimeError("wrk is not installed, and clients in Python are slower than the gateway: apt install wrk")
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="loomrl-bench-") as name:
         folder = Path(name)
@@ -144,8 +146,6 @@ def _chat(service: Service, *, tokens: int, stream: bool = False, number: int = 
 def _acts(service: Service, size: ServeSize) -> dict[str, Any]:
     body = json.dumps({"model": "pole", "observation": [0.1, -0.2, 0.3, 0.0]})
     measured: dict[str, list[tuple[float, float]]] = {"act": [], "act_recorded": []}
-    if shutil.which("wrk") is None:
-        raise RuntimeError("wrk is not installed, and clients in Python are slower than the gateway: apt install wrk")
     for _ in range(size.rounds):
         measured["act"].append(_wrk(service, body, size))
         measured["act_recorded"].append(_wrk(service, body, size, sessions=4 * size.connections))
