@@ -75,21 +75,6 @@ add_list(app, AB_TEST)
 
 
 @app.command()
-def stop(
-    name: Name,
-    keep: Annotated[str, typer.Option(help="The arm that gets all of the traffic.")] = "",
-    reason: Annotated[str, typer.Option(help="Reason, kept on record.")] = "",
-) -> None:
-    """End a test. Its users follow the endpoint's shares again, and the arms that came with it go."""
-    from loomrl.store.ab_tests import stop_test
-
-    with open_face_store() as db:
-        stopped = stop_test(db, name, at=time.time(), keep=keep, reason=reason)
-    said = f"A/B test {name} has stopped: {stopped.reason}."
-    emit(ab_as_json(stopped), show=lambda console: console.print(said, highlight=False, markup=False))
-
-
-@app.command()
 @without("--store")
 def plan(
     baseline: Annotated[float, typer.Option(help="The metric's mean today, within 0..1.")],

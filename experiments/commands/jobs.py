@@ -8,7 +8,7 @@ import typer
 from loomrl.experiments.commands.face import face, nouns, with_store, without
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit
-from loomrl.record.declaration import Column, Filter, Form, Page, Query, Record
+from loomrl.record.declaration import Column, Field, Form, Page, Query, Record
 
 if TYPE_CHECKING:
     from loomrl.cluster.job import Job, Jobs
@@ -76,7 +76,7 @@ JOB_RECORDS = Record["Job"](
         Column("ended", "ended_at", Form.TIME),
         Column("experiment", form=Form.HASH),
     ),
-    filters=(Filter(name="address", about=ADDRESS),),
+    filters=(Field(name="address", about=ADDRESS),),
     read=_read_jobs,
     none="No jobs. `loomrl submit EXPERIMENT` submits one.",
     limit=1000,

@@ -18,7 +18,7 @@ from loomrl.http.site import Refused
 from loomrl.record.catalogue import AB_TEST_RECORDS, ENDPOINT_RECORDS, EndpointRow
 from loomrl.record.detail import AB_TEST, ENDPOINT, OBSERVED, find_ab_test
 from loomrl.store import LoomDB
-from loomrl.store.ab_tests import AbTest, stop_test
+from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm
 from loomrl.store.endpoints import Role as ArmRole
 from loomrl.store.events import EVENTS
@@ -67,7 +67,6 @@ def add_to(pages: Pages) -> None:
     pages.get("/endpoints/{id}", _show)
     ENDPOINTS.add_to(pages)
     AB_TESTS.add_to(pages)
-    pages.post("/ab/{id}", _stop, role=ConsoleRole.OPERATOR)
     pages.get("/monitor", _monitor)
     pages.post("/monitor/free", _free, role=ConsoleRole.OPERATOR)
 
@@ -96,16 +95,6 @@ def traffic_chart(db: LoomDB, name: str) -> Markup:
     first, last = min(each.at for each in observed), max(each.at for each in observed)
     times = [first + (last - first) * (part + 0.5) / PARTS for part in range(PARTS)]
     return line_chart("Users and sessions", times, traffic_of(observed), x_form="clock")
-
-
-def _stop(visit: PageRequest) -> Response:
-    test = AB_TESTS.find(visit)["test"]
-    why = visit.form.get("why", "").strip()
-    if not why:
-        raise Refused(400, "Say why: the reason stays on record.")
-    reason = f"{why} ({visit.who})"
-    stop_test(visit.source.db, test.name, at=time.time(), keep=visit.form.get("keep", ""), reason=reason)
-    return visit.back(f"/ab/{test.name}")
 
 
 def _monitor(visit: PageRequest) -> Response:

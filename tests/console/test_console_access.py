@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from loomrl.config import HubConfig
-from loomrl.console.app import console_app
+from loomrl.console.app import console_app, open_console
 from loomrl.console.page import local
-from loomrl.console.serve import open_console
 from loomrl.console.session import IDLE_S, TRIES
 from loomrl.console.source import RecordSource, open_source
 from loomrl.errors import ServeError

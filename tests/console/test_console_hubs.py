@@ -5,8 +5,7 @@ from contextlib import closing
 import pytest
 
 from loomrl.config import HubConfig
-from loomrl.console.index import Indexer
-from loomrl.console.source import open_source
+from loomrl.console.source import Indexer, open_source
 from loomrl.hub.open import open_hub
 from loomrl.store import beside, open_store
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run

@@ -353,7 +353,7 @@ def test_a_person_plays_an_environment(browser: Browser) -> None:
 
 
 def test_the_index_is_whole_and_built_once_by_two(shown: tuple[RecordSource, Browser]) -> None:
-    from loomrl.console.index import Indexer
+    from loomrl.console.source import Indexer
 
     source, _ = shown
     before = count_indexed(source.index)
