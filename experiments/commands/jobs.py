@@ -54,7 +54,7 @@ def submit(
     result = cluster.result(job.id) if job.status == "SUCCEEDED" else None
     emit(
         {"job": job.as_dict(), "sha256": experiment.sha256, "result": result},
-        show=lambda console: console.print(_outcome(job, result), highlight=False),
+        _outcome(job, result),
     )
     raise typer.Exit(job.exit_status if wait else 0)
 
@@ -96,7 +96,7 @@ def _show(
     job = cluster.show(id)
     result = cluster.result(id) if job.status == "SUCCEEDED" else None
     text = _outcome(job, result) + (f": {job.message}" if job.message else "")
-    emit(job.as_dict() | {"result": result}, show=lambda console: console.print(text, highlight=False))
+    emit(job.as_dict() | {"result": result}, text)
     raise typer.Exit(job.exit_status if job.is_over else 0)
 
 

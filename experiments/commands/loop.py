@@ -181,7 +181,7 @@ def _service(coordinator: "Coordinator") -> "TrainingService":
 
 def _print_job(job: "TrainingJob") -> None:
     text = f"{job.id} {job.phase}: {job.reason}"
-    emit(training_as_json(job), show=lambda console: console.print(text, highlight=False, markup=False))
+    emit(training_as_json(job), text)
 
 
 def _say(text: str) -> None:

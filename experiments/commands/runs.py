@@ -194,7 +194,7 @@ def export(
         asked = None if preference is None else parse_preference(preference)
         version = exported(policy, db, folder, onnx=onnx, stable_baselines=stable_baselines, preference=asked)
     result = {"policy": version, "folder": str(folder)}
-    emit(result, show=lambda console: console.print(f"{version} is in {folder}", highlight=False))
+    emit(result, f"{version} is in {folder}")
 
 
 @policies.command("import")
@@ -217,7 +217,7 @@ def take_over(
     with closing(open_environment(GymnasiumEnvironment(id=environment), {})) as place:
         read(file, place.observation_space, place.action_space, most_mb=most_mb).save(folder)
     result = {"file": str(file), "folder": str(folder), "environment": environment}
-    emit(result, show=lambda console: console.print(f"{file} is in {folder}", highlight=False))
+    emit(result, f"{file} is in {folder}")
 
 
 @policies.command()
