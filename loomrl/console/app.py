@@ -7,7 +7,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -247,9 +246,9 @@ DAY_S = 86_400.0
 AUDIT = ListPage[EventRow](path="/audit", title="Audit", record=EVENT_RECORDS, live="")
 
 
-def _revocation(visit: PageRequest, key: Key) -> Markup:
+def _revocation(visit: PageRequest, key: Key) -> Any:
     """The button that revokes a key."""
-    return Markup(visit.render("revoke.html", key=key)) if key.holds(time.time()) else Markup("")
+    return visit.parts.post(visit.session, "/keys/revoke", "Revoke", id=key.id) if key.holds(time.time()) else ""
 
 
 KEY_LIST = ListPage[Key](

@@ -122,8 +122,7 @@ def _named(row: Indexed, begins: str) -> Markup:
 
 def _success(visit: PageRequest, row: Indexed) -> Any:
     """A mark, a share, or a dash where the attempt is not judged yet."""
-    parts: Any = visit.templates.get_template("parts.html").module
-    return parts.success(row)
+    return visit.parts.success(row)
 
 
 def _with_text(source: RecordSource, rows: list[tuple[int, Indexed]], text: str) -> Iterator[tuple[int, Indexed]]:

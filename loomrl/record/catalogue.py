@@ -19,7 +19,7 @@ from loomrl.types import End, Feedback, PolicyVersion, Source, Stage
 
 if TYPE_CHECKING:
     from loomrl.coordinator.job import TrainingJob
-    from loomrl.serving.monitor.ledger import MonitorHit
+    from loomrl.serving.monitor.ledger import CountedHits, MonitorHit
     from loomrl.store import LoomDB
     from loomrl.store.ab_tests import AbTest
     from loomrl.store.archives import ArchiveFile
@@ -660,14 +660,14 @@ class HitRow:
     """A finding of the monitor, and how often it was made."""
 
     hit: "MonitorHit"
-    count: int
+    counted: "CountedHits"
 
 
 def _read_hits(db: "LoomDB", query: Query) -> Page[HitRow]:
     from loomrl.serving.monitor.ledger import hits_on_record
 
-    found = hits_on_record(db, endpoint=query.get("endpoint") or "")
-    return Page([HitRow(hit, count) for hit, count in found.most_common(query.limit)])
+    found = [HitRow(*each) for each in hits_on_record(db, endpoint=query.get("endpoint") or "").items()]
+    return Page(found[: query.limit])
 
 
 HIT_RECORDS = Record[HitRow](
@@ -675,17 +675,19 @@ HIT_RECORDS = Record[HitRow](
     plural="hits",
     about="Count the hits of the monitor's rules by arm and version.",
     columns=(
-        Column("endpoint", "hit.endpoint"),
+        Column("rule", "hit.rule"),
+        Column("then", "hit.then"),
+        Column("endpoint", "hit.endpoint", to="endpoints"),
         Column("arm", "hit.arm"),
         Column("version", "hit.version"),
-        Column("rule", "hit.rule"),
         Column("what", "hit.what"),
-        Column("then", "hit.then"),
-        Column("count", form=Form.COUNT),
+        Column("count", "counted.count", Form.COUNT),
+        Column("latest", "counted.at", Form.TIME),
+        Column("sessions", lambda row: ", ".join(row.counted.sessions[:3])),
     ),
     filters=(OF_ENDPOINT,),
     read=_read_hits,
-    as_json=lambda row: {**asdict(row.hit), "count": row.count},
+    as_json=lambda row: {**asdict(row.hit), **asdict(row.counted)},
     none="The monitor has found nothing.",
     limit=1000,
 )
@@ -702,8 +704,8 @@ QUARANTINE_RECORDS = Record["Quarantine"](
     plural="quarantined",
     about="List the sessions whose calls are refused, oldest first.",
     columns=(
-        Column("session"),
-        Column("endpoint"),
+        Column("session", to="trajectories"),
+        Column("endpoint", to="endpoints"),
         Column("rule"),
         Column("since", "at", Form.TIME),
     ),
