@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sample_models import answers, logprobs, random_prompt, request
+from sample_models import answers, drift, logprobs, random_prompt, request
 from sample_server import MODEL, SglangProtocol, model_folder, scripted, served_model, serving, vllm_server
 from starlette.responses import JSONResponse, Response
 
@@ -99,14 +99,6 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def drift(asked: list[Request], got: list[Completion]) -> float:
-    model = served_model()
-    return max(
-        float(np.abs(logprobs(model, one, completion.ids_T) - completion.logprobs_T).max())
-        for one, completion in zip(asked, got, strict=True)
-    )
-
-
 def test_reported_logprobs_are_those_of_a_plain_forward_pass(served: Served) -> None:
     asked = [
         request(random_prompt(seed, 1 + 3 * seed), seed=seed, temperature=(0.0, 0.7, 1.0, 1.3)[seed % 4])
@@ -115,7 +107,7 @@ def test_reported_logprobs_are_those_of_a_plain_forward_pass(served: Served) -> 
     got = asyncio.run(answers(served.engine(), asked))
     assert all(len(completion.ids_T) == 16 and completion.finish is FinishReason.LENGTH for completion in got)
     assert all(completion.versions_T.tolist() == [0] * 16 for completion in got)
-    assert drift(asked, got) <= TOLERANCE
+    assert drift(served_model(), asked, got) <= TOLERANCE
 
 
 def test_the_same_request_is_answered_alike_and_another_seed_otherwise(served: Served) -> None:
@@ -139,7 +131,7 @@ def test_a_completion_ends_where_the_context_does(served: Served) -> None:
     asked = [request(random_prompt(0, 20), max_tokens=64)]
     got = asyncio.run(answers(served.engine(context=32), asked))
     assert (len(got[0].ids_T), got[0].finish) == (12, FinishReason.LENGTH)
-    assert drift(asked, got) <= TOLERANCE
+    assert drift(served_model(), asked, got) <= TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -159,7 +151,7 @@ async def test_cancelled_requests_leave_the_others_as_they_were(served: Served) 
     for task in tasks[1::2]:
         task.cancel()
     got = await asyncio.gather(*tasks, return_exceptions=True)
-    assert drift(asked[::2], [one for one in got[::2] if isinstance(one, Completion)]) <= TOLERANCE
+    assert drift(served_model(), asked[::2], [one for one in got[::2] if isinstance(one, Completion)]) <= TOLERANCE
     assert sum(isinstance(one, asyncio.CancelledError) for one in got[1::2]) > 0
 
 
@@ -234,7 +226,7 @@ def test_an_engine_outlives_event_loops(served: Served) -> None:
     engine = served.engine()
     asked = [request([n], seed=n) for n in range(4)]
     for _ in range(2):
-        assert drift(asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
+        assert drift(served_model(), asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
 
 
 @pytest.mark.slow
@@ -257,7 +249,7 @@ def test_what_logprobs_mean_is_found_out_by_asking(folder: Path, tempered: bool,
     with serving(SglangProtocol(served_model(), tempered=tempered).app()) as url:
         engine = OpenAIEngine(OpenAIEngineConfig(url=url, model=MODEL, updates="sglang"), origin=folder, context=64)
         asked = [request(random_prompt(seed, 6), seed=seed, temperature=temperature, top_p=0.4) for seed in range(3)]
-        assert drift(asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
+        assert drift(served_model(), asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
         if not tempered:
             with pytest.raises(ConfigError, match=r"temperature=0\.7: .*before temperature.*Sample at 1"):
                 asyncio.run(answers(engine, [request([1], temperature=0.7)]))
@@ -332,7 +324,6 @@ def test_a_model_on_a_server_is_judged_by_its_text(vllm: Served, tmp_path: Path)
         evaluate_policies(experiment, [vllm.choice.url])
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_policy_is_trained_on_a_server(vllm: Served, tmp_path: Path) -> None:
     experiment = resolve(["language/math_tiny"]).override(

@@ -7,7 +7,7 @@ from tests.safety.measure import Recall, altered, cleans, ms_per_kb, recalls
 from tests.safety.tuned import benign as tuned_benign
 from tests.safety.tuned import clean
 
-EACH = 8
+EACH = 4
 LEAST = 0.95
 
 

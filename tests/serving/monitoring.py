@@ -4,7 +4,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import numpy as np
@@ -65,33 +65,26 @@ class Says:
             )
 
 
-class Watched:
-    """A gateway with a monitor and a LoomDB, and a client for it. Use it with `async with`."""
+class Watched(LocalGateway):
+    """A gateway with a monitor and a LoomDB. Use it with `async with`."""
 
     def __init__(self, folder: Path, *policies: ServedPolicy, **settings: Any) -> None:
-        names = ("stable", "canary")[: len(policies)] if len(policies) > 1 else ("stable",)
-        roles = {"stable": (Role.STABLE, 1e-9), "canary": (Role.CANARY, 1.0)} if len(policies) > 1 else {}
-        arms = tuple(
-            Arm(name=name, policy=name, role=roles.get(name, (Role.STABLE, 1.0))[0], share=roles.get(name, (0, 1.0))[1])
-            for name in names
-        )
+        stable = Arm(name="stable", policy="stable", share=1.0 if len(policies) == 1 else 1e-9)
+        arms = (stable, Arm(name="canary", policy="canary", role=Role.CANARY))[: len(policies)]
         endpoint = Endpoint(name="m", revision=1, arms=arms, created_at=0.0)
-        view = FixedView({"m": endpoint}, {name: [policy] for name, policy in zip(names, policies, strict=True)})
+        view = FixedView({"m": endpoint}, {arm.name: [policy] for arm, policy in zip(arms, policies, strict=True)})
         self.db: LoomDB = open_store(f"sqlite:///{folder}/loom.db")
         self.recorder = MemoryRecorder()
         self.monitor = Monitor(Monitoring.parse(settings), self.db)
-        self._gateway = LocalGateway(view, self.recorder, monitor=self.monitor)
-        self.measures = self._gateway.gateway.measures = Measures(self.db, view, source="test", settle_s=1e9)
+        self.measures = Measures(self.db, view, source="test", settle_s=1e9)
+        super().__init__(view, self.recorder, monitor=self.monitor, measures=self.measures)
 
-    async def __aenter__(self) -> "Watched":
+    async def __aenter__(self) -> Self:
         await self.measures.start()
-        await self._gateway.__aenter__()
-        self.client = httpx.AsyncClient(base_url=self._gateway.url, timeout=20)
-        return self
+        return await super().__aenter__()
 
-    async def __aexit__(self, *error: Any) -> None:
-        await self.client.aclose()
-        await self._gateway.__aexit__(*error)
+    async def __aexit__(self, *error: object) -> None:
+        await super().__aexit__(*error)
         await self.measures.close()
         self.db.close()
 

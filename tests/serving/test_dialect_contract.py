@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomrl.serving.asgi import DIALECTS, errors_of
@@ -143,6 +143,7 @@ def test_request_of_too_many_values_is_refused(wire: Wire) -> None:
     assert "values" in str(refused(wire, wire.body | {"metadata": [0] * (MOST_VALUES + 1)}))
 
 
+@settings(max_examples=30)
 @given(
     pieces=st.lists(st.text(max_size=5)),
     calls=calls,
@@ -163,6 +164,7 @@ def test_deltas_of_a_stream_joined_are_the_whole_answer(
     assert heard == (closed.text, [(call.id, call.name, call.arguments) for call in made])
 
 
+@settings(max_examples=30)
 @given(text=st.text(max_size=8), calls=calls)
 @pytest.mark.parametrize("name", CHATS)
 def test_answer_that_a_client_sends_back_is_read_as_what_was_said(name: str, text: str, calls: list[ToolCall]) -> None:

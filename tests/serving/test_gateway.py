@@ -11,7 +11,6 @@ import httpx
 import numpy as np
 import pytest
 
-from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, TokensDrawn
 from loomrl.serving.gateway import GatewaySettings, Mode
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
@@ -19,7 +18,7 @@ from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.request import Caller
 from loomrl.store.endpoints import Arm, Endpoint, Role, State
-from tests.serving.control_support import control_policy
+from tests.serving.control_support import acting_policy
 from tests.serving.local_gateway import FixedView, LocalGateway, NoKeys
 from tests.serving.scripted import Script
 
@@ -59,34 +58,17 @@ class Slow:
             self.open -= 1
 
 
-class Served:
-    """A gateway and a client for it."""
-
-    def __init__(self, gateway: LocalGateway, client: httpx.AsyncClient) -> None:
-        self.gateway, self.client = gateway, client
-
-    async def post(self, path: str, body: Any = HELLO, **headers: str) -> httpx.Response:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await self.client.post(path, content=content, headers={"content-type": "application/json", **headers})
-
-
-class Serving:
-    """Opens a gateway for a test."""
+class Serving(LocalGateway):
+    """A gateway whose recorder is in memory."""
 
     def __init__(
         self, policies: "dict[str, ServedPolicy] | FixedView", *, mode: Mode = "before", **settings: Any
     ) -> None:
-        self.recorder = MemoryRecorder()
-        self._gateway = LocalGateway(policies, self.recorder, mode=mode, settings=GatewaySettings(**settings))
+        super().__init__(policies, MemoryRecorder(), mode=mode, settings=GatewaySettings(**settings))
 
-    async def __aenter__(self) -> Served:
-        await self._gateway.__aenter__()
-        self._client = httpx.AsyncClient(base_url=self._gateway.url, timeout=20)
-        return Served(self._gateway, self._client)
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._client.aclose()
-        await self._gateway.__aexit__(*error)
+    async def post(self, path: str, body: Any = HELLO, **headers: str) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.client.post(path, content=content, headers={"content-type": "application/json", **headers})
 
 
 def script() -> Script:
@@ -116,7 +98,7 @@ async def test_an_answer_says_who_gave_it_and_what_recorded_it() -> None:
         names = ("version", "arm", "recorded", "session", "trajectory")
         assert [answer.headers[f"x-loomrl-{name}"] for name in names] == ["v", "stable", "true", "one", "one"]
         assert answer.headers["x-request-id"] == "mine"
-        trajectory = await served.gateway.gateway.recorder.complete("one")  # type: ignore[union-attr]
+        trajectory = await served.gateway.recorder.complete("one")
     tokens = trajectory.tokens
     assert tokens is not None
     assert tuple(tokens.ids_T[tokens.mask_T].tolist()) == policy.log[0].ids
@@ -181,15 +163,14 @@ async def test_a_completed_session_is_a_trajectory_and_takes_no_more() -> None:
 
 async def test_a_caller_who_hangs_up_frees_the_engine_and_what_was_drawn_is_on_record() -> None:
     policy = Slow()
-    serving = Serving({"m": policy})
-    async with serving as served:
+    async with Serving({"m": policy}) as served:
         body = json.dumps({**HELLO, "stream": True})
         async with served.client.stream("POST", f"/sessions/s{CHAT}", content=body) as answer:
             async for _ in answer.aiter_bytes():
                 break
         await eventually(lambda: policy.open == 0)
-        await eventually(lambda: not served.gateway.gateway._tasks)
-        trajectory = await serving.recorder.complete("s")
+        await eventually(lambda: not served.gateway._tasks)
+        trajectory = await served.gateway.recorder.complete("s")
     tokens = trajectory.tokens
     assert tokens is not None
     assert tokens.ids_T[tokens.mask_T].tolist() == list(range(3, 3 + int(tokens.mask_T.sum())))
@@ -256,12 +237,11 @@ async def test_a_full_house_is_429_and_frees_itself() -> None:
 
 async def test_a_shadow_answers_unheard_and_is_on_record_by_itself() -> None:
     shadow = script()
-    serving = Serving(arms(("stable", script(), 1.0, "stable"), ("next", shadow, 1.0, "shadow")))
-    async with serving as served:
+    async with Serving(arms(("stable", script(), 1.0, "stable"), ("next", shadow, 1.0, "shadow"))) as served:
         answer = await served.post(f"/sessions/s{CHAT}")
         assert answer.headers["x-loomrl-arm"] == "stable"
-        await eventually(lambda: bool(shadow.log) and not served.gateway.gateway._tasks)
-        assert (await serving.recorder.complete("s~next")).turns[0].tokens is not None
+        await eventually(lambda: bool(shadow.log) and not served.gateway._tasks)
+        assert (await served.gateway.recorder.complete("s~next")).turns[0].tokens is not None
 
 
 async def test_a_draining_endpoint_goes_on_with_what_it_knows_only() -> None:
@@ -291,9 +271,8 @@ class Spent(NoKeys):
 async def test_a_spent_budget_is_tried_again_only_if_waiting_helps(
     retry_after_s: float | None, after: str | None, again: str | None
 ) -> None:
-    keys = Spent(retry_after_s)
-    async with LocalGateway({"m": script()}, None, keys=keys) as gateway, httpx.AsyncClient() as client:
-        answer = await client.post(f"{gateway.url}{CHAT}", json=HELLO)
+    async with LocalGateway({"m": script()}, None, keys=Spent(retry_after_s)) as gateway:
+        answer = await gateway.client.post(CHAT, json=HELLO)
         assert answer.status_code == 429
         assert (answer.headers.get("retry-after"), answer.headers.get("x-should-retry")) == (after, again)
 
@@ -344,32 +323,17 @@ async def test_models_are_listed() -> None:
         assert (unknown.status_code, unknown.json()["type"]) == (404, "error")
 
 
-async def test_the_state_of_a_memory_is_the_callers() -> None:
-    policy = control_policy(memory="gru")
-    state, told = policy.state(), {}
-    async with Serving({"pole": ControlServedPolicy(policy, version="run/3", number=3)}) as served:
-        for seen in np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32):
-            answer = (await served.post("/v1/act", {"model": "pole", "observation": seen.tolist(), **told})).json()
-            assert answer["action"] == policy.act(seen, state=state)
-            told = {"state": answer["state"]}
-        wrong = await served.post("/v1/act", {"model": "pole", "observation": seen.tolist(), "state": [0.5]})
-        assert (wrong.status_code, "16 finite numbers" in wrong.text) == (400, True)
-        buffer = io.BytesIO()
-        np.save(buffer, seen[None])
-        headers = {"content-type": "application/x-npy"}
-        packed = await served.client.post("/v1/act?model=pole", content=buffer.getvalue(), headers=headers)
-        assert (packed.status_code, "no place in a .npy" in packed.text) == (400, True)
-
-
 async def test_control_acts_beside_language() -> None:
-    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
-    async with Serving({"pole": acting, "m": script()}) as served:
-        observations = np.random.default_rng(0).normal(size=(40, 4)).round(3)
-        body = [{"model": "pole", "observation": each.tolist()} for each in observations]
-        answers = await asyncio.gather(*(served.post("/v1/act", each) for each in body))
-        right = control_policy().act_batch(observations).tolist()
-        assert [answer.json()["action"] for answer in answers] == right
-        assert {answer.headers["x-loomrl-version"] for answer in answers} == {"run/3"}
+    policies = {"pole": acting_policy(), "gru": acting_policy(memory="gru", version="run/4"), "m": script()}
+    async with Serving(policies) as served:
+        answer = await served.post("/v1/act", {"model": "pole", "observation": [0.0] * 4})
+        assert (answer.json()["action"], answer.headers["x-loomrl-version"]) in [(0, "run/3"), (1, "run/3")]
         chatting = await served.post(CHAT, {**HELLO, "model": "pole"})
         assert (chatting.status_code, "cannot chat" in chatting.text) == (400, True)
         assert (await served.post("/v1/act", {"observation": [1]})).status_code == 404
+        buffer = io.BytesIO()
+        np.save(buffer, np.zeros((1, 4)))
+        headers = {"content-type": "application/x-npy"}
+        packed = [await served.post(f"/v1/act?model={name}", buffer.getvalue(), **headers) for name in ("pole", "gru")]
+        assert [each.status_code for each in packed] == [200, 400]
+        assert "no place in a .npy" in packed[1].text, "its answer cannot hold the state of a memory"

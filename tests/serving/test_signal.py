@@ -188,7 +188,7 @@ def test_a_block_of_ours_is_not_the_persons_displeasure() -> None:
 
 def test_no_text_takes_long_or_breaks_it() -> None:
     rng = random.Random(0)
-    for _ in range(200):
+    for _ in range(30):
         one, other = ("".join(rng.choices("no, I 不meant\n?違", k=rng.randint(0, 6000))) for _ in range(2))
         assert not (asks_again(one, other) and one != other and len(one) < 4)
         corrects(one, other)

@@ -152,19 +152,6 @@ async def test_without_a_seed_answers_differ() -> None:
     assert len({tuple((await one(speech, messages=HELLO)).ids) for _ in range(4)}) > 1
 
 
-async def test_new_weights_answer_from_the_next_token_on() -> None:
-    speech, _ = sampling(max_tokens=60)
-    versions: list[int] = []
-    async with aclosing(speech.answer(Continuation(messages=HELLO, drawing=Drawing(seed=1)))) as told:
-        async for event in told:
-            if isinstance(event, TokensDrawn):
-                versions += event.versions_T.tolist()
-                if len(versions) == 1:
-                    await speech.load(seal(tiny_model(seed=1).state_dict(), 4))
-    assert versions[0] == 3
-    assert set(versions) == {3, 4}
-
-
 async def test_weights_are_swapped_under_many_callers_and_every_token_says_its_version() -> None:
     models = [tiny_model(seed=seed) for seed in range(3)]
     speech, engine = sampling(max_tokens=12)
@@ -539,28 +526,6 @@ async def test_closing_or_cancelling_ends_the_sampling(choices: int) -> None:
     assert engine.statistics.sampled_tokens - before <= 4
 
 
-async def test_a_stop_string_frees_the_engine() -> None:
-    speech, engine = sampling(max_tokens=150)
-    free = await one(speech, messages=HELLO, drawing=Drawing(seed=8))
-    text = CHAT.decode(free.ids)
-    stop = text[10:13]
-    choice = await one(speech, messages=HELLO, drawing=Drawing(seed=8, stop=(stop,)))
-    assert closed(choice).text == text[: text.index(stop)]
-    assert choice.ids.tolist() == free.ids.tolist()[: len(choice.ids)]
-    logged = sum(len(piece.ids_T) for piece in engine.log[-1][1])
-    assert logged == len(choice.ids)
-
-
-async def test_other_work_goes_on_beside_many_streams() -> None:
-    speech, _ = sampling(max_tokens=60)
-    streams = [asyncio.create_task(events(speech.answer(Continuation(messages=HELLO)))) for _ in range(12)]
-    turns = 0
-    while not all(stream.done() for stream in streams):
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns > 60
-
-
 # -- opening ------------------------------------------------------------------------------------------------------
 
 
@@ -619,13 +584,6 @@ def test_calls_that_were_written_are_read_and_their_text_is_never_shown(
     ]
     assert shown.strip() == (before.rstrip() + after.rstrip()).strip() or shown == before.rstrip() + after
     assert "name" not in shown
-
-
-@given(TEXTS)
-def test_text_without_an_opening_tag_is_shown_as_it_is(text: str) -> None:
-    plain = text.replace("<tool_call>", "")
-    if "<tool_call>" not in plain:
-        assert read(plain) == (plain, [])
 
 
 @given(TEXTS)
