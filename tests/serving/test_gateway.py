@@ -21,6 +21,7 @@ from loomrl.store.endpoints import Arm, Endpoint, Role, State
 from tests.serving.control_support import acting_policy
 from tests.serving.local_gateway import FixedView, LocalGateway, NoKeys
 from tests.serving.scripted import Script
+from tests.serving.waiting import until
 
 pytestmark = pytest.mark.system
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
@@ -82,12 +83,6 @@ def arms(*each: tuple[str, ServedPolicy, float, str]) -> FixedView:
 
 def endpoint(*listed: Arm, state: State = State.SERVING) -> Endpoint:
     return Endpoint(name="m", revision=1, arms=listed, state=state, created_at=0.0)
-
-
-async def eventually(holds: Any) -> None:
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - what is awaited has no event
-            await asyncio.sleep(0.005)
 
 
 async def test_an_answer_says_who_gave_it_and_what_recorded_it() -> None:
@@ -168,8 +163,8 @@ async def test_a_caller_who_hangs_up_frees_the_engine_and_what_was_drawn_is_on_r
         async with served.client.stream("POST", f"/sessions/s{CHAT}", content=body) as answer:
             async for _ in answer.aiter_bytes():
                 break
-        await eventually(lambda: policy.open == 0)
-        await eventually(lambda: not served.gateway._tasks)
+        await until(lambda: policy.open == 0)
+        await until(lambda: not served.gateway._tasks)
         trajectory = await served.gateway.recorder.complete("s")
     tokens = trajectory.tokens
     assert tokens is not None
@@ -186,7 +181,7 @@ async def test_the_deadline_ends_every_call() -> None:
                 assert "deadline" in answer.text
             else:
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-            await eventually(lambda policy=policy: policy.open == 0)
+            await until(lambda policy=policy: policy.open == 0)
 
 
 async def test_an_arm_that_is_late_or_broken_is_answered_by_the_stable_one() -> None:
@@ -196,7 +191,7 @@ async def test_an_arm_that_is_late_or_broken_is_answered_by_the_stable_one() -> 
             for stream in (False, True):
                 answer = await served.post(CHAT, {**HELLO, "stream": stream})
                 assert (answer.status_code, answer.headers["x-loomrl-arm"]) == (200, "stable")
-            await eventually(lambda bad=bad: bad.open == 0)
+            await until(lambda bad=bad: bad.open == 0)
 
 
 async def test_a_caller_may_name_an_arm_which_then_answers_alone() -> None:
@@ -240,7 +235,7 @@ async def test_a_shadow_answers_unheard_and_is_on_record_by_itself() -> None:
     async with Serving(arms(("stable", script(), 1.0, "stable"), ("next", shadow, 1.0, "shadow"))) as served:
         answer = await served.post(f"/sessions/s{CHAT}")
         assert answer.headers["x-loomrl-arm"] == "stable"
-        await eventually(lambda: bool(shadow.log) and not served.gateway._tasks)
+        await until(lambda: bool(shadow.log) and not served.gateway._tasks)
         assert (await served.gateway.recorder.complete("s~next")).turns[0].tokens is not None
 
 

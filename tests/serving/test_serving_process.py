@@ -23,6 +23,7 @@ from loomrl.store.sessions import read_calls
 from tests.inference.sample_models import tiny_model, tiny_tokenizer
 from tests.needs import needs
 from tests.serving.service_support import Service, record, service, start
+from tests.serving.waiting import until
 
 pytestmark = [needs("HAProxy"), pytest.mark.usefixtures("one_thread")]
 ASK = {"model": "policy", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 12}
@@ -44,12 +45,6 @@ def folder(tmp_path: Path) -> Path:
 async def ask(url: str, **headers: str) -> httpx.Response:
     async with httpx.AsyncClient(timeout=60) as client:
         return await client.post(f"{url}/v1/chat/completions", json=ASK, headers=headers)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - of LoomDB
-            await asyncio.sleep(0.02)
 
 
 async def answers(served: Service, *wanted: int | str) -> None:
