@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,6 +44,10 @@ class Served:
         return Served(self.choice.model_copy(update={"updates": "none"}), self.folder)
 
 
+def sglang_at(url: str, **more: Any) -> OpenAIEngineConfig:
+    return OpenAIEngineConfig(url=url, model=MODEL, updates="sglang", **more)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_folder(tmp_path_factory.mktemp("served") / "model")
@@ -58,7 +63,7 @@ def vllm(folder: Path) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def sglang(folder: Path) -> Iterator[Served]:
     with serving(SglangProtocol(served_model()).app()) as url:
-        yield Served(OpenAIEngineConfig(url=url, model=MODEL, updates="sglang"), folder)
+        yield Served(sglang_at(url), folder)
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("completions", "vllm")]
@@ -247,7 +252,7 @@ def test_vllm_refuses_what_a_learner_would_not_recompute(vllm: Served) -> None:
 @pytest.mark.parametrize(("tempered", "temperature"), [(True, 0.7), (False, 1.0)])
 def test_what_logprobs_mean_is_found_out_by_asking(folder: Path, tempered: bool, temperature: float) -> None:
     with serving(SglangProtocol(served_model(), tempered=tempered).app()) as url:
-        engine = OpenAIEngine(OpenAIEngineConfig(url=url, model=MODEL, updates="sglang"), origin=folder, context=64)
+        engine = Served(sglang_at(url), folder).engine()
         asked = [request(random_prompt(seed, 6), seed=seed, temperature=temperature, top_p=0.4) for seed in range(3)]
         assert drift(served_model(), asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
         if not tempered:
@@ -258,8 +263,7 @@ def test_what_logprobs_mean_is_found_out_by_asking(folder: Path, tempered: bool,
 async def test_engines_that_share_a_server_give_it_each_version_once(folder: Path) -> None:
     protocol = SglangProtocol(served_model())
     with serving(protocol.app()) as url:
-        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="sglang")
-        engines = [OpenAIEngine(choice, origin=folder, context=64) for _ in range(3)]
+        engines = [Served(sglang_at(url), folder).engine() for _ in range(3)]
         for number in (1, 2):
             await asyncio.gather(*(engine.load(version(number)) for engine in engines))
             assert {engine.version for engine in engines} == {number}
@@ -272,8 +276,7 @@ async def test_engines_that_share_a_server_give_it_each_version_once(folder: Pat
 async def test_a_failed_update_stops_the_server_until_the_next_one_arrives(folder: Path, tmp_path: Path) -> None:
     protocol = SglangProtocol(served_model())
     with serving(protocol.app()) as url:
-        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="sglang", staging=str(tmp_path), timeout_s=5)
-        engine = OpenAIEngine(choice, origin=folder, context=512)
+        engine = Served(sglang_at(url, staging=str(tmp_path), timeout_s=60), folder).engine(context=512)
         protocol.pace_s = 0.002
         started = asyncio.create_task(engine.generate(request([4, 2], max_tokens=300)))
         await asyncio.sleep(0.1)
@@ -295,8 +298,7 @@ async def test_tokens_of_unknown_weights_are_no_completion(folder: Path) -> None
     protocol = SglangProtocol(served_model())
     protocol._label = "somebody-elses"
     with serving(protocol.app()) as url:
-        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="sglang")
-        engine = OpenAIEngine(choice, origin=folder, context=64)
+        engine = Served(sglang_at(url), folder).engine()
         with pytest.raises(PolicyError, match="'somebody-elses', which were not given by this machine"):
             await engine.generate(request([1]))
 
@@ -351,6 +353,5 @@ def test_a_policy_is_trained_on_a_server(vllm: Served, tmp_path: Path) -> None:
 
 
 def test_another_machine_needs_a_folder_that_both_see(folder: Path) -> None:
-    choice = OpenAIEngineConfig(url="http://server.example/v1", model=MODEL, updates="sglang")
     with pytest.raises(ConfigError, match=r"engine\.staging must name a folder"):
-        OpenAIEngine(choice, origin=folder, context=64)
+        Served(sglang_at("http://server.example/v1"), folder).engine()

@@ -42,7 +42,9 @@ def acting_policy(*spaces: Any, version: str = "run/3", **shape: Any) -> Control
     return ControlServedPolicy(control_policy(*spaces, **shape), version=version, number=3)
 
 
-def recorded_act(session: str, observation: np.ndarray, *, endpoint: str = "pole", **caller: str) -> NewActs:
+def recorded_act(
+    session: str, observation: np.ndarray, *, endpoint: str = "pole", at: float = 0.0, **caller: str
+) -> NewActs:
     """One step of a session, as a gateway records it."""
     one_T = np.zeros(1, np.int32)
     steps = Steps(
@@ -52,7 +54,7 @@ def recorded_act(session: str, observation: np.ndarray, *, endpoint: str = "pole
         sampled_T=np.zeros(1, np.bool_),
         versions_T=one_T,
         lanes_T=one_T,
-        times_T=np.zeros(1),
+        times_T=np.full(1, at),
     )
     acts = RecordedActs(arm="stable", version="run/3", steps=steps)
     return NewActs(session=session, endpoint=endpoint, acts=acts, **{"key": "a", **caller})

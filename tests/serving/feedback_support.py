@@ -1,7 +1,6 @@
 """A gateway with a recorder, keys and feedback in LoomDB, before a policy of a script."""
 
 import json
-import random
 import time
 from typing import Any
 
@@ -32,7 +31,7 @@ class Served(LocalGateway):
         self.recorder = open_recorder(store_url, clock=self.now)
         self.intake = FeedbackIntake(self.db, EndpointHubs(store_url, ["m"]), clock=self.now)
         keys = StoredKeys(self.db, required=True)
-        policies = view or {"m": Script(random.Random(0))}
+        policies = view or {"m": Script()}
         super().__init__(policies, self.recorder, keys=keys, intake=self.intake)
         self.mine = self.key("act", "feedback", "record")
         self.theirs = self.key("act", "feedback")

@@ -102,18 +102,18 @@ async def test_named_parts_and_choices_are_observations_too() -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "named"),
     [
-        pytest.param(b"{", JSON, "no application/json", id="half"),
-        pytest.param(b"\xff\xfe", JSON, "no application/json", id="bytes"),
-        pytest.param(b"[1]", JSON, "object", id="list"),
-        pytest.param(b'{"observation": [1], "observations": [[1]]}', JSON, "either", id="both"),
-        pytest.param(b'{"observation": [1], "temperature": 1}', JSON, "unknown", id="unknown"),
-        pytest.param(b'{"observation": [[1, 2], [3]]}', JSON, "differ in length", id="ragged"),
-        pytest.param(b'{"observation": ["a"]}', JSON, "numbers", id="words"),
-        pytest.param(b'{"observation": [1], "seed": -1}', JSON, "got -1", id="seed"),
-        pytest.param(b'{"observation": [1], "preference": "x"}', JSON, "list of numbers", id="preference"),
-        pytest.param(b"\x93NUMPY", NPY, "not a .npy", id="npy"),
-        pytest.param(npy(np.array([object()], object)), NPY, "not a .npy", id="pickle"),
-        pytest.param(b"a=1", "text/plain", "Content-Type", id="form"),
+        (b"{", JSON, "no application/json"),
+        (b"\xff\xfe", JSON, "no application/json"),
+        (b"[1]", JSON, "object"),
+        (b'{"observation": [1], "observations": [[1]]}', JSON, "either"),
+        (b'{"observation": [1], "temperature": 1}', JSON, "unknown"),
+        (b'{"observation": [[1, 2], [3]]}', JSON, "differ in length"),
+        (b'{"observation": ["a"]}', JSON, "numbers"),
+        (b'{"observation": [1], "seed": -1}', JSON, "got -1"),
+        (b'{"observation": [1], "preference": "x"}', JSON, "list of numbers"),
+        (b"\x93NUMPY", NPY, "not a .npy"),
+        (npy(np.array([object()], object)), NPY, "not a .npy"),
+        (b"a=1", "text/plain", "Content-Type"),
     ],
 )
 def test_what_is_wrong_is_named(body: bytes, kind: str, named: str) -> None:
@@ -124,9 +124,9 @@ def test_what_is_wrong_is_named(body: bytes, kind: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("observations", "named"),
     [
-        pytest.param(np.zeros((2, 3)), "another shape", id="shape"),
-        pytest.param(np.full((1, 4), np.nan), "NaN", id="nan"),
-        pytest.param(np.zeros((0, 4)), "1 to 4096", id="none"),
+        (np.zeros((2, 3)), "another shape"),
+        (np.full((1, 4), np.nan), "NaN"),
+        (np.zeros((0, 4)), "1 to 4096"),
     ],
 )
 async def test_observations_of_another_space_are_refused(observations: np.ndarray, named: str) -> None:
@@ -198,10 +198,10 @@ async def test_episodes_that_act_together_keep_their_own_states() -> None:
 @pytest.mark.parametrize(
     ("memory", "states", "named"),
     [
-        pytest.param(None, np.zeros((1, 16), np.float32), "has no memory", id="none"),
-        pytest.param("gru", np.zeros((1, 15), np.float32), "give 16 finite numbers for each", id="size"),
-        pytest.param("gru", np.zeros((2, 16), np.float32), "for 1 observations", id="rows"),
-        pytest.param("gru", np.full((1, 16), np.nan, np.float32), "finite", id="nan"),
+        (None, np.zeros((1, 16), np.float32), "has no memory"),
+        ("gru", np.zeros((1, 15), np.float32), "give 16 finite numbers for each"),
+        ("gru", np.zeros((2, 16), np.float32), "for 1 observations"),
+        ("gru", np.full((1, 16), np.nan, np.float32), "finite"),
     ],
 )
 async def test_a_state_of_another_policy_is_refused(memory: str | None, states: np.ndarray, named: str) -> None:

@@ -7,13 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
 from loomrl.config.release import ReleasePlan
 from loomrl.release.controller import ReleaseEvidenceLog
 from loomrl.serving import measure
-from loomrl.serving.call import ChoiceClosed, Gathered, TokensDrawn, ToolCall
+from loomrl.serving.call import ChoiceClosed, Gathered, ToolCall
 from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.serving.measure import MeasuredCall, Measures
 from loomrl.serving.refusal import Refusal, RefusalCause
@@ -25,6 +24,7 @@ from loomrl.store.feedback import append_feedback
 from loomrl.store.observations import Observation, read_observations
 from loomrl.types import Feedback
 from tests.serving.local_gateway import FixedView
+from tests.serving.scripted import tokens_drawn
 from tests.serving.waiting import until
 
 STABLE = Arm(name="stable", policy="run/1", share=0.5)
@@ -202,12 +202,16 @@ async def test_a_release_can_guard_the_length_entropy_and_refusals_of_answers(st
     assert all(min(finding.baseline.count, finding.challenger.count) > 600 for finding in trail.findings())
 
 
-def drawn(count: int, surprise: float, *, refuses: bool) -> Gathered:
+def answer_of(text: str, count: int, surprise: float = 1.0) -> Gathered:
     """An answer of so many tokens, each of this surprise."""
-    choice, ids = Gathered(), np.ones(count, np.int32)
-    choice.add(TokensDrawn(ids_T=ids, logprobs_T=np.full(count, -surprise, np.float32), versions_T=ids))
-    choice.add(ChoiceClosed(text="I can't do that." if refuses else "Here you are.", finish="stop"))
+    choice = Gathered()
+    choice.add(tokens_drawn([1] * count, logprobs=-surprise))
+    choice.add(ChoiceClosed(text=text, finish="stop"))
     return choice
+
+
+def drawn(count: int, surprise: float, *, refuses: bool) -> Gathered:
+    return answer_of("I can't do that." if refuses else "Here you are.", count, surprise)
 
 
 @pytest.mark.parametrize("limit", [40, 1000], ids=["long", "hardly-any"])
@@ -232,10 +236,7 @@ async def test_the_default_plan_sees_answers_that_are_empty_to_long_prompts_only
 
 def said(text: str) -> Gathered:
     """An answer of these words; without any it still has the token that ends it."""
-    choice, ids = Gathered(), np.ones(len(text.split()) + 1, np.int32)
-    choice.add(TokensDrawn(ids_T=ids, logprobs_T=np.full(len(ids), -1.0, np.float32), versions_T=ids))
-    choice.add(ChoiceClosed(text=text, finish="stop"))
-    return choice
+    return answer_of(text, len(text.split()) + 1)
 
 
 async def test_an_answer_that_is_a_tool_call_is_not_empty(store: LoomDB) -> None:

@@ -168,7 +168,7 @@ async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
     recorder: Recorder = MemoryRecorder()
     if request.param == "durable":
         recorder = open_recorder(request.getfixturevalue("sqlite_url"))
-    yield Desk(recorder, Script(random.Random(0)))
+    yield Desk(recorder)
     await recorder.close()
 
 
@@ -184,21 +184,17 @@ async def test_a_conversation_continues_its_own_ids(desk: Desk) -> None:
     assert tuple(tokens.ids_T) == log.context + log.ids
 
 
-async def test_what_was_edited_begins_anew(desk: Desk) -> None:
+async def test_what_was_edited_or_has_other_tools_begins_anew(desk: Desk) -> None:
     first = await desk.call("s", ask(user("a")))
     for other in ("A", "a "):
         edited = await desk.call("s", ask(user(other), reply(first), user("b")))
         assert edited.parent == ""
     changed = await desk.call("s", ask(user("a"), ChatMessage(role="assistant", text="no"), user("b")))
     assert changed.parent == ""
+    tools = await desk.call("s", ask(user("a"), reply(first), user("b"), tools=(ToolSpec(name="t"),)))
+    assert tools.parent == ""
     made = await desk.recorder.complete("s")
-    assert len(made.threads) == 3
-
-
-async def test_other_tools_begin_anew(desk: Desk) -> None:
-    first = await desk.call("s", ask(user("a")))
-    second = await desk.call("s", ask(user("a"), reply(first), user("b"), tools=(ToolSpec(name="t"),)))
-    assert second.parent == ""
+    assert len(made.threads) == 4
 
 
 async def test_the_second_continuation_forks_and_its_prefix_is_not_learnt(desk: Desk) -> None:

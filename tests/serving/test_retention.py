@@ -1,6 +1,5 @@
 """What was served moves on: from the hub into files, out of the files; and a person's is deleted from all of them."""
 
-import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +39,7 @@ from loomrl.store.sessions import CALLS, SESSIONS, opt_out, participants, people
 from loomrl.types import Feedback
 from tests.algorithms.test_served_items import row
 from tests.serving.control_support import recorded_act
-from tests.serving.scripted import Desk, Script, ask, user
+from tests.serving.scripted import Desk, ask, user
 
 TERMS = SweepTerms(idle_s=0.0, days=30, archive_days=90)
 BEGIN = 1_000_000 * DAY_S / 50
@@ -54,7 +53,7 @@ class House:
         self.db = open_store(url)
         self.store: StoreRecorder = open_recorder(url, clock=self.clock)
         self.hub: Hub = open_hub(beside(url, "endpoint-end"), HubConfig(), clock=self.clock)
-        self.desk = Desk(self.store, Script(random.Random(0)))
+        self.desk = Desk(self.store)
         self.sweeper = Sweeper(self.db, self.hub, "end", artifact_url=str(self.files), terms=TERMS)
 
     def clock(self) -> float:
@@ -163,7 +162,7 @@ async def test_a_days_worth_is_one_file(house: House) -> None:
 
 
 async def test_control_steps_come_back_from_files_too(house: House) -> None:
-    new = recorded_act("s", np.arange(4.0), endpoint="end", user="ada")
+    new = recorded_act("s", np.arange(4.0), endpoint="end", at=BEGIN, user="ada")
     await house.store.keep_acts(new)
     assert people_in(house.db, ["s"]) == {"s": {person_hash("end", "ada")}}
     house.archive()

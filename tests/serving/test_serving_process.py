@@ -47,12 +47,12 @@ async def ask(url: str, **headers: str) -> httpx.Response:
         return await client.post(f"{url}/v1/chat/completions", json=ASK, headers=headers)
 
 
-async def answers(served: Service, *wanted: int | str) -> None:
+async def answers(served: Service, *wanted: int | str, **headers: str) -> None:
     """Calls until each of these versions or statuses has answered one."""
     left = set(wanted)
     async with asyncio.timeout(30):
         while left:
-            answer = await ask(served.url)
+            answer = await ask(served.url, **headers)
             left -= {answer.status_code, answer.headers.get("x-loomrl-version")}
 
 
@@ -168,33 +168,31 @@ def test_what_cannot_be_served_is_named(folder: Path, monkeypatch: pytest.Monkey
         source_of(what, db)
 
 
-async def test_arms_follow_the_endpoint_while_it_serves(folder: Path, serve: Serve) -> None:
-    async with serve("run/0", record={"mode": "off"}) as served:
+async def test_arms_follow_the_endpoint_while_it_serves_those_with_a_key(folder: Path, serve: Serve) -> None:
+    async with serve("run/0", keys="required", record={"mode": "off"}) as served:
         await served.add("run/1")
         with open_store(f"sqlite:///{folder}/loom.db") as db:
+            plain, _ = create_key(db, "app", at=1.0)
+            mine = {"authorization": f"Bearer {plain}"}
             arms = [
                 Arm(name="stable", policy="run/0", share=0.5),
                 Arm(name="canary", policy="run/1", share=0.5, role=Role.CANARY),
             ]
             set_endpoint(db, "policy", arms, at=1.0)
-            await answers(served, "run/0", "run/1")
+            assert (await ask(served.url)).status_code == 401
+            await answers(served, "run/0", "run/1", **mine)
             drain_endpoint(db, "policy", at=2.0)
-            await answers(served, 503)
+            await answers(served, 503, **mine)
             delete_endpoint(db, "policy", at=3.0)
-            await answers(served, 404)
+            await answers(served, 404, **mine)
 
 
-async def test_strangers_are_refused_and_pages_of_other_sites_unless_they_are_named(folder: Path, serve: Serve) -> None:
+async def test_pages_of_other_sites_are_refused_unless_they_are_named(serve: Serve) -> None:
     friend = "https://chat.example.org"
-    async with serve(keys="required", origins=[friend], record={"mode": "off"}) as served:
-        with open_store(f"sqlite:///{folder}/loom.db") as db:
-            plain, _ = create_key(db, "app", at=1.0)
-        mine = {"authorization": f"Bearer {plain}"}
-        assert (await ask(served.url)).status_code == 401
-        assert (await ask(served.url, **mine)).status_code == 200
-        assert (await ask(served.url, origin="https://evil.example", **mine)).status_code == 403
-        assert (await ask(served.url, host="evil.example", **mine)).status_code == 403
-        answer = await ask(served.url, origin=friend, **mine)
+    async with serve(origins=[friend], record={"mode": "off"}) as served:
+        assert (await ask(served.url, origin="https://evil.example")).status_code == 403
+        assert (await ask(served.url, host="evil.example")).status_code == 403
+        answer = await ask(served.url, origin=friend)
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, friend)
         async with httpx.AsyncClient() as client:
             asks = {"origin": friend, "access-control-request-method": "POST"}

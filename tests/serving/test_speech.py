@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loomrl.config import Sampling, TorchServing
@@ -185,6 +185,7 @@ PARTS = st.lists(
 ).map("".join)
 
 
+@settings(max_examples=40)
 @given(
     PARTS,
     st.lists(st.sampled_from(["STOP", "\nObservation:", "TOP", "😀", "a"]), max_size=3),
@@ -573,6 +574,7 @@ def test_any_cut_of_the_text_gives_the_same_result(text: str, cuts: list[int]) -
     assert read(text, [min(cut, len(text)) for cut in cuts]) == read(text) == read(text, list(range(len(text))))
 
 
+@settings(max_examples=40)
 @given(st.text(alphabet="ab <\n", max_size=10), st.lists(CALLS, min_size=1, max_size=3), st.text("xy\n ", max_size=5))
 def test_calls_that_were_written_are_read_and_their_text_is_never_shown(
     before: str, calls: list[ToolCall], after: str
