@@ -15,7 +15,7 @@ from loomrl.control.space import acts, seen
 from loomrl.errors import ConfigError
 from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.suite import resolve_suite
-from loomrl.store import LoomDB, open_store
+from loomrl.store import LoomDB
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
 from tests.release.test_gate_language import failed
 
@@ -54,11 +54,6 @@ def suite(**changes: Any) -> ControlSuite:
     found = resolve_suite("control_tiny", [f"{name.replace('__', '.')}={value}" for name, value in changes.items()])
     assert isinstance(found, ControlSuite)
     return found
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> LoomDB:
-    return open_store(f"sqlite:///{tmp_path}/loom.db")
 
 
 @pytest.fixture
@@ -117,7 +112,6 @@ def test_exported_policy_that_always_falls_is_refused(good: str, tmp_path: Path,
 @pytest.mark.parametrize(
     ("flaw", "check"),
     [("outside", "safety.bounds"), ("drifting", "safety.forbidden"), ("jittery", "safety.smoothness")],
-    ids=["bounds", "forbidden", "smoothness"],
 )
 def test_planted_flaw_of_control_is_refused_with_its_evidence(flaw: str, check: str, good: str, db: LoomDB) -> None:
     verdict = judge_version(f"{HERE}:make_{flaw}", good, suite(), db)
