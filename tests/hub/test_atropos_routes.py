@@ -37,6 +37,11 @@ def post(client: httpx.Client, path: str, body: Any, **headers: str) -> Any:
     return client.post(path, json=body, headers=headers).raise_for_status().json()
 
 
+def offer(client: httpx.Client, *starts: int, **more: Any) -> Any:
+    """The answer to the last of these groups."""
+    return [post(client, "/scored_data", group(start, **more)) for start in starts][-1]
+
+
 def poll(client: httpx.Client) -> Any:
     return get(client, "/batch")["batch"]
 
@@ -71,7 +76,7 @@ def test_whole_exchange_between_environment_and_trainer(sqlite_url: str) -> None
         }
         assert get(client, "/info") == {"batch_size": 4, "max_token_len": 512}
         assert get(client, "/wandb_info") == {"group": "group", "project": "project"}
-        assert post(client, "/scored_data", group(0, env_id=0)) == {"status": "received"}
+        assert offer(client, 0, env_id=0) == {"status": "received"}
         assert get(client, "/status") == {"current_step": 0, "queue_size": 1}
         assert client.head("/batch").status_code == 405, "it takes no batch"
         assert first_tokens(poll(client)) == [0]
@@ -184,7 +189,7 @@ def test_malformed_group_is_refused_with_its_place_and_not_stored(
         assert answer.status_code == 422
         assert where in json.dumps(answer.json()["detail"])
     assert get(client, "/status")["queue_size"] == 0
-    assert post(client, "/scored_data", group(0, size=2, env_id=0))["buffer_size"] == 2
+    assert offer(client, 0, size=2, env_id=0)["buffer_size"] == 2
 
 
 def test_what_is_no_group_is_refused(client: httpx.Client) -> None:
@@ -215,30 +220,30 @@ def test_list_counts_what_it_queued_and_what_it_buffered(client: httpx.Client) -
 def test_small_groups_are_held_until_they_make_up_a_whole_one(sqlite_url: str) -> None:
     with serving(sqlite_url) as client:
         start(client, {"group_size": 4}, batch_size=2)
-        assert post(client, "/scored_data", group(0, size=2, env_id=0)) == {"status": "buffered", "buffer_size": 2}
+        assert offer(client, 0, size=2, env_id=0) == {"status": "buffered", "buffer_size": 2}
         assert poll(client) is None
     with serving(sqlite_url) as client:
-        assert post(client, "/scored_data", group(100, size=2, env_id=0)) == {"status": "buffered", "buffer_size": 0}
+        assert offer(client, 100, size=2, env_id=0) == {"status": "buffered", "buffer_size": 0}
         assert [first_tokens(poll(client)) for _ in range(2)] == [[0], [100]]
 
 
 def test_held_group_is_let_go_when_its_environment_disconnects(client: httpx.Client) -> None:
     start(client, {}, batch_size=2)
-    post(client, "/scored_data", group(0, size=2, env_id=0))
+    offer(client, 0, size=2, env_id=0)
     post(client, "/disconnect-env", {"env_id": 0})
     assert first_tokens(poll(client)) == [0]
 
 
 def test_groups_larger_than_their_environment_says_are_queued(client: httpx.Client) -> None:
     start(client, {"group_size": 2})
-    assert post(client, "/scored_data", group(0, size=4, env_id=0)) == {"status": "received"}
+    assert offer(client, 0, size=4, env_id=0) == {"status": "received"}
     assert status_of(client, 0)["max_group_size"] == 4
 
 
 def test_equal_groups_that_were_answered_are_separate_groups(client: httpx.Client) -> None:
     start(client)
     for _ in range(3):
-        post(client, "/scored_data", group(0))
+        offer(client, 0)
     assert get(client, "/status")["queue_size"] == 3
     assert post(client, "/scored_data_list", [group(0)] * 2)["groups_processed"] == 2
     assert get(client, "/status")["queue_size"] == 5
@@ -254,12 +259,12 @@ def test_post_repeated_with_its_key_is_stored_once(store_url: str) -> None:
         assert (other.status_code, "'k'" in other.text) == (409, True)
     with serving(store_url) as client:
         post(client, "/scored_data", group(0, size=2, env_id=0), **{"idempotency-key": "k"})
-        assert post(client, "/scored_data", group(0, size=2, env_id=0))["buffer_size"] == 0
+        assert offer(client, 0, size=2, env_id=0)["buffer_size"] == 0
 
 
 def test_batch_is_acked_by_the_first_poll_after_a_null(client: httpx.Client) -> None:
     start(client)
-    post(client, "/scored_data", group(0))
+    offer(client, 0)
     assert first_tokens(poll(client)) == [0]
     assert poll(client) is None
     assert poll(client) is None  # acked
@@ -269,8 +274,7 @@ def test_batch_is_acked_by_the_first_poll_after_a_null(client: httpx.Client) -> 
 
 def test_batches_a_trainer_still_collects_come_back_when_it_dies(client: httpx.Client) -> None:
     start(client)
-    for number in range(3):
-        post(client, "/scored_data", group(number * 100))
+    offer(client, *range(0, 300, 100))
     assert [first_tokens(poll(client)) for _ in range(2)] == [[0], [100]]
     post(client, "/register", TRAINER)
     assert [first_tokens(poll(client)) for _ in range(3)] == [[0], [100], [200]]
@@ -281,7 +285,7 @@ def test_batches_a_trainer_still_collects_come_back_when_it_dies(client: httpx.C
 def test_batch_of_a_trainer_that_fell_silent_comes_back_when_its_lease_is_over(sqlite_url: str) -> None:
     with serving(sqlite_url, lease_s=0.3) as client:
         start(client)
-        post(client, "/scored_data", group(0))
+        offer(client, 0)
         assert first_tokens(poll(client)) == [0]
         assert poll(client) is None
         deadline = time.monotonic() + 10
@@ -293,8 +297,7 @@ def test_batch_of_a_trainer_that_fell_silent_comes_back_when_its_lease_is_over(s
 
 def test_trainer_that_is_never_told_null_is_told_so_after_eight_batches(client: httpx.Client) -> None:
     start(client)
-    for number in range(10):
-        post(client, "/scored_data", group(number * 100))
+    offer(client, *range(0, 1000, 100))
     polled = [poll(client) for _ in range(11)]
     assert [batch and first_tokens(batch) for batch in polled] == [[n * 100] for n in range(8)] + [None, [800], [900]]
 
@@ -302,7 +305,7 @@ def test_trainer_that_is_never_told_null_is_told_so_after_eight_batches(client: 
 def test_batch_whose_answer_was_cut_off_is_handed_out_again(sqlite_url: str) -> None:
     with serving(sqlite_url, max_bytes=1 << 26) as client:
         start(client)
-        post(client, "/scored_data", group(0, length=150_000))  # more than the sockets' buffers swallow
+        offer(client, 0, length=150_000)  # more than the sockets' buffers swallow
         with httpx.Client(base_url=client.base_url) as impatient, impatient.stream("GET", "/batch") as answer:
             assert answer.status_code == 200  # and nobody reads on
         deadline = time.monotonic() + 10
@@ -314,8 +317,7 @@ def test_batch_whose_answer_was_cut_off_is_handed_out_again(sqlite_url: str) -> 
 def test_restart_keeps_trainer_environments_step_and_queue(store_url: str) -> None:
     with serving(store_url) as client:
         start(client, {}, {"desired_name": "code"})
-        for number in range(3):
-            post(client, "/scored_data", group(number * 100, env_id=1))
+        offer(client, *range(0, 300, 100), env_id=1)
         poll(client)
     with serving(store_url) as client:
         assert get(client, "/info") == {"batch_size": 4, "max_token_len": 512}
@@ -345,16 +347,15 @@ def test_status_tells_an_environment_when_to_stop(client: httpx.Client) -> None:
 
 def test_minimum_allocation_is_in_every_batch(client: httpx.Client) -> None:
     start(client, {}, {"desired_name": "rare", "min_batch_allocation": 0.5}, batch_size=8)
-    for number in range(4):
-        post(client, "/scored_data", group(number * 100, env_id=0))
-    post(client, "/scored_data", group(900, env_id=1))
+    offer(client, *range(0, 400, 100), env_id=0)
+    offer(client, 900, env_id=1)
     assert first_tokens(poll(client)) == [0, 900]
 
 
 def test_reset_forgets_everything(client: httpx.Client) -> None:
     start(client, {})
-    post(client, "/scored_data", group(0))
-    post(client, "/scored_data", group(100))
+    offer(client, 0)
+    offer(client, 100)
     assert get(client, "/latest_example")["tokens"][0][0] == 100
     poll(client)
     assert client.get("/reset_data").text == "Reset successful"

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 import zstandard
-from hub_samples import Clock, attempt, attempts, served
+from hub_samples import Clock, attempt, attempts, math_of, served, take
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -113,13 +113,13 @@ def test_lease_whose_answer_was_lost_until_it_expired_is_asked_for_anew(sqlite_u
     clock = Clock()
     with open_hub(sqlite_url, HubConfig(lease_s=10), clock=clock) as hub, served(create_app(hub)) as url:
         hub.append(attempts("g"))
-        hub.lease(1, version=0, consumer="learner", lease_id="lost")
+        take(hub, 1, lease_id="lost")
         clock.now += 11
         names = iter(["lost", "fresh"])
         with HubClient(url, new_id=lambda: next(names)) as client:
-            assert client.lease(1, version=0, consumer="learner").id == "fresh"
+            assert take(client, 1).id == "fresh"
             with pytest.raises(LeaseLost):
-                client.lease(1, version=0, consumer="learner", lease_id="lost")
+                take(client, 1, lease_id="lost")
 
 
 def test_client_waits_for_a_hub_that_starts_later_and_gives_up_naming_it(hub: Hub, unused_tcp_port: int) -> None:
@@ -146,6 +146,6 @@ def test_damaged_group_is_released_as_corrupt_and_the_rest_is_served(sqlite_url:
         with sqlite3.connect(tmp_path / "loom.db") as raw:
             raw.execute("UPDATE trajectories SET payload = substr(payload, 1, 100) WHERE id = 'bad/1'")
         raw.close()
-        lease = hub.lease(2, version=0, consumer="learner")
+        lease = take(hub, 2)
         assert [group.id for group in lease.groups] == ["good"]
-        assert hub.stats().environments["Math"].released == {"corrupt": 1}
+        assert math_of(hub).released == {"corrupt": 1}

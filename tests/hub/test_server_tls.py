@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from hub_samples import attempts, hub_command, served
+from hub_samples import attempts, hub_command, math_of, served
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -46,7 +46,7 @@ def test_a_hub_is_reached_over_https_by_who_trusts_its_certificate(issued: Issue
         assert url.startswith("https://")
         with trusting(issued.authority), HubClient(url) as client:
             client.append(attempts("group"))
-            assert client.stats().environments["Math"].trajectories == 2
+            assert math_of(client).trajectories == 2
         with HubClient(url, patience_s=0.1) as stranger, pytest.raises(HubError, match="CERTIFICATE_VERIFY_FAILED"):
             stranger.stats()
         with pytest.raises(httpx.TransportError):

@@ -30,6 +30,10 @@ def db(store: LoomDB) -> LoomDB:
     return store
 
 
+def say(db: LoomDB, command: Command, *, who: str = "ann", why: str = "") -> None:
+    command_release(db, ENDPOINT, command, who=who, why=why, at=time.time())
+
+
 def run(db: LoomDB, callers: Callers, *, most: int = 80, each: int = 200) -> Release:
     """Callers come until the release is over."""
     controller = Controller(db, ENDPOINT)
@@ -97,7 +101,7 @@ def test_two_releases_at_once_are_refused_by_name(db: LoomDB) -> None:
     first = released(db)
     with pytest.raises(StoreError, match=f"release {first.row.release} is open .*release abort e"):
         released(db)
-    command_release(db, ENDPOINT, Command.ABORT, who="ann", why="", at=2.0)
+    say(db, Command.ABORT)
     assert released(db).row.release == "e-2"
     assert [row.release for row in list_releases(db)] == ["e-2", "e-1"]
 
@@ -121,12 +125,12 @@ def test_hand_made_arms_are_left_alone_and_the_release_says_so(db: LoomDB) -> No
     mine = (Arm(name="stable", policy=OLD, share=0.7), Arm(name="canary", policy=NEW, share=0.3, role=Role.CANARY))
     set_endpoint(db, ENDPOINT, mine, at=2.0, reason="I know better")
     with pytest.raises(ConfigError, match="changed meanwhile"):
-        command_release(db, ENDPOINT, Command.PAUSE, who="ann", why="", at=2.0)
+        say(db, Command.PAUSE)
     moved = controller.tick()
     assert (moved.passage.phase, "I know better" in moved.passage.reason) == (ReleasePhase.STOPPED, True)
     assert show_endpoint(db, ENDPOINT).arms == mine
     with pytest.raises(ConfigError, match="is over"):
-        command_release(db, ENDPOINT, Command.ABORT, who="ann", why="", at=2.0)
+        say(db, Command.ABORT)
 
 
 def test_deleted_endpoint_stops_its_release(db: LoomDB) -> None:
@@ -153,12 +157,12 @@ def test_a_persons_word_is_obeyed_at_once_and_on_record(db: LoomDB) -> None:
     announce(db, NEW)
     controller, callers = Controller(db, ENDPOINT), Callers(db, {})
     controller.tick()
-    command_release(db, ENDPOINT, Command.PAUSE, who="ann", why="lunch", at=time.time())
+    say(db, Command.PAUSE, why="lunch")
     callers.come(1000)
     assert controller.tick() is None
-    command_release(db, ENDPOINT, Command.RESUME, who="bob", why="", at=time.time())
+    say(db, Command.RESUME, who="bob")
     assert controller.tick() is not None
-    command_release(db, ENDPOINT, Command.ROLLBACK, who="ann", why="a bad feeling", at=time.time())
+    say(db, Command.ROLLBACK, why="a bad feeling")
     assert show_endpoint(db, ENDPOINT).arms == (Arm(name="stable", policy=OLD),)
     said = [(row.who, row.reason) for row in show_release(db, ENDPOINT)]
     assert said[0][0] == "ann"
@@ -173,9 +177,9 @@ def test_finished_release_is_rolled_back_only_while_its_version_is_the_stable_on
     assert run(db, Callers(db, {})).passage.phase is ReleasePhase.DONE
     set_endpoint(db, ENDPOINT, [Arm(name="stable", policy="run/3")], at=2.0)
     with pytest.raises(ConfigError, match="changed meanwhile"):
-        command_release(db, ENDPOINT, Command.ROLLBACK, who="ann", why="", at=2.0)
+        say(db, Command.ROLLBACK)
     set_endpoint(db, ENDPOINT, [Arm(name="stable", policy=NEW)], at=2.0)
-    command_release(db, ENDPOINT, Command.ROLLBACK, who="ann", why="", at=2.0)
+    say(db, Command.ROLLBACK)
     assert show_endpoint(db, ENDPOINT).stable.policy == OLD
 
 

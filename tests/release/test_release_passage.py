@@ -50,6 +50,14 @@ def at(step: int, since: float = 0.0, **fields: object) -> Passage:
     return Passage(step=step, since=since, **fields)  # type: ignore[arg-type]
 
 
+def arms_at(passage: Passage, *, present: Sequence[Arm] = (BASE,), plan: ReleasePlan = PLAN) -> list[Arm]:
+    return arms_of(plan, passage, present=present, baseline="run/1", challenger="run/2")
+
+
+def apply(passage: Passage, command: Command, *, who: str = "ann", why: str = "", plan: ReleasePlan = PLAN) -> Passage:
+    return apply_command(plan, passage, command, who=who, why=why, now=1.0)
+
+
 plans = st.builds(
     lambda strategy, shares, minutes, approve: ReleasePlan.parse(
         {
@@ -109,7 +117,7 @@ def test_every_history_is_legal(plan: ReleasePlan, happenings: Sequence[tuple]) 
             continue
         history.append(after)
         passage = after
-        present = arms_of(plan, passage, present=present, baseline="run/1", challenger="run/2")
+        present = arms_at(passage, present=present, plan=plan)
         shares = [arm.share for arm in present if arm.role is not Role.SHADOW]
         assert sum(shares) == pytest.approx(1.0)
         assert [arm.role for arm in present].count(Role.STABLE) == 1
@@ -128,7 +136,7 @@ def test_good_version_takes_every_step_after_its_time_and_is_stable_at_the_end()
         now += 60
         if after is not None:
             passage = after
-            arms = arms_of(PLAN, passage, present=[BASE], baseline="run/1", challenger="run/2")
+            arms = arms_at(passage)
             shares.append((round(now / 60), {arm.policy: arm.share for arm in arms}.get("run/2")))
     assert shares == [(1, 0.1), (61, 0.25), (121, 0.5), (241, 1.0), (301, 1.0)]
     assert arms == [Arm(name="stable", policy="run/2")]
@@ -187,21 +195,21 @@ def test_only_approvers_approve_and_a_step_waits_for_them() -> None:
     plan = ReleasePlan.parse({"strategy": "canary", "approvals": [1.0], "approvers": ["ann"]})
     assert decide(plan, at(2), good(plan), 1e9) is None
     with pytest.raises(ConfigError, match=r"'bob' may not approve\. The plan allows ann"):
-        apply_command(plan, at(2), Command.APPROVE, who="bob", why="", now=1.0)
-    approved = apply_command(plan, at(2), Command.APPROVE, who="ann", why="looks good", now=1.0)
+        apply(at(2), Command.APPROVE, who="bob", plan=plan)
+    approved = apply(at(2), Command.APPROVE, why="looks good", plan=plan)
     assert approved.reason == "approve by ann (looks good): 100 %"
     after = decide(plan, approved, good(plan), 1e9)
     assert after.step == 3
     with pytest.raises(ConfigError, match="has it"):
-        apply_command(plan, approved, Command.APPROVE, who="ann", why="", now=1.0)
+        apply(approved, Command.APPROVE, plan=plan)
 
 
 def test_a_word_that_means_nothing_now_is_refused() -> None:
     with pytest.raises(ConfigError, match="not paused"):
-        apply_command(PLAN, at(0), Command.RESUME, who="ann", why="", now=1.0)
+        apply(at(0), Command.RESUME)
     over = at(0, phase=ReleasePhase.ROLLED_BACK)
     with pytest.raises(ConfigError, match="is over"):
-        apply_command(PLAN, over, Command.ROLLBACK, who="ann", why="", now=1.0)
+        apply(over, Command.ROLLBACK)
 
 
 @pytest.mark.parametrize(
@@ -218,18 +226,18 @@ def test_strategy_is_the_one_that_the_gate_advises_unless_the_plan_says_one(
 
 def test_shadow_answers_nobody_and_ends_where_it_began() -> None:
     plan = ReleasePlan(strategy="shadow")
-    arms = arms_of(plan, at(0), present=[BASE], baseline="run/1", challenger="run/2")
+    arms = arms_at(at(0), plan=plan)
     assert [(arm.role, arm.share) for arm in arms] == [(Role.STABLE, 1.0), (Role.SHADOW, 1.0)]
     after = decide(plan, at(0), good(plan), 1e9)
     assert after.phase is ReleasePhase.DONE
-    assert arms_of(plan, after, present=arms, baseline="run/1", challenger="run/2") == [BASE]
+    assert arms_at(after, present=arms, plan=plan) == [BASE]
     steps = steps_of(ReleasePlan(strategy="blue_green"))
     assert [(step.share, step.is_shadow) for step in steps] == [(1.0, True), (1.0, False)], "then all at once"
 
 
 def test_arms_of_others_without_traffic_stay_and_divided_traffic_is_refused() -> None:
     variant = Arm(name="b", policy="run/5", share=0.0, role=Role.CANARY)
-    arms = arms_of(PLAN, at(0), present=[BASE, variant], baseline="run/1", challenger="run/2")
+    arms = arms_at(at(0), present=[BASE, variant])
     assert variant in arms
     refuse_arms("e", [BASE, variant])
     with pytest.raises(StoreError, match=r"arm 'b' has 0\.2 of the traffic"):
