@@ -86,8 +86,8 @@ def make_jittery(**settings: Any) -> Any:
 
 
 def test_good_policy_passes_with_fresh_seeds(good: str, db: LoomDB) -> None:
-    verdicts = [judge_version(good, good, suite(), db) for _ in range(3)]
-    assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED] * 3, list(map(reasons, verdicts))
+    verdicts = [judge_version(good, good, suite(), db) for _ in range(2)]
+    assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED] * 2, list(map(reasons, verdicts))
 
 
 def test_policy_with_a_memory_is_judged_beside_one_without(good: str, tmp_path: Path, db: LoomDB) -> None:

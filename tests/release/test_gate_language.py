@@ -23,9 +23,9 @@ def failed(verdict: StoredVerdict) -> list[str]:
 
 
 def test_good_policy_passes_with_fresh_seeds_and_is_on_record(db: LoomDB) -> None:
-    verdicts = [judge_version(GOOD, GOOD, suite(), db) for _ in range(3)]
-    assert [verdict.outcome for verdict in verdicts] == [VerdictOutcome.ALLOWED] * 3, list(map(failed, verdicts))
-    assert len({verdict.report["seed"] for verdict in verdicts}) == 3
+    verdicts = [judge_version(GOOD, GOOD, suite(), db) for _ in range(2)]
+    assert [verdict.outcome for verdict in verdicts] == [VerdictOutcome.ALLOWED] * 2, list(map(failed, verdicts))
+    assert len({verdict.report["seed"] for verdict in verdicts}) == 2
     assert VERDICTS.require(db, verdicts[0].id) == verdicts[0]
     assert standing_verdict(find_parties(GOOD, GOOD, suite(), db), suite(), db) == verdicts[-1]
     assert standing_verdict(find_parties(GOOD, GOOD, suite(may_fail=0.01), db), suite(may_fail=0.01), db) is None, (
