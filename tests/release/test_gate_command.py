@@ -39,12 +39,13 @@ def test_command_says_allowed_or_refused_by_its_exit_status(tmp_path: Path) -> N
     assert (code, refused["outcome"]) == (1, "refused")
     page = (tmp_path / "v.html").read_text()
     HTMLParser().feed(page)
-    assert "safety.prompt: examples" in page
+    assert "Examples of failed checks" in page
     assert refused["id"] in page
     assert [each["id"] for each in told("list")[1]["verdicts"]] == [refused["id"], allowed["id"]]
     code, shown = gate("show", refused["id"])
     assert code == 0
-    assert "safety.prompt, for example: it " in shown
+    assert "Examples of failed checks" in shown
+    assert "safety.prompt" in shown
 
 
 def test_verdict_waits_for_those_whom_the_suite_names() -> None:
