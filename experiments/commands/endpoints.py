@@ -11,9 +11,9 @@ from rich.console import Console
 
 from loomrl.experiments.commands.face import Who, nouns, open_face_store
 from loomrl.experiments.commands.listing import add_list, read_list, render_list
-from loomrl.experiments.commands.output import emit, table
-from loomrl.record import word
-from loomrl.record.catalogue import ENDPOINT_RECORDS, HIT_RECORDS, QUARANTINE_RECORDS, arms_text
+from loomrl.experiments.commands.output import emit
+from loomrl.record.catalogue import HIT_RECORDS, QUARANTINE_RECORDS, arms_text
+from loomrl.record.detail import ENDPOINT
 
 if TYPE_CHECKING:
     from loomrl.store.endpoints import Endpoint
@@ -24,38 +24,7 @@ Revision = Annotated[int | None, typer.Option(help="Refuse the change if the end
 Reason = Annotated[str, typer.Option(help="Reason, kept on record.")]
 
 
-def _show_endpoint(
-    name: Name,
-) -> None:
-    """Show an endpoint: its arms, the replicas behind it, and its latest revisions."""
-    from loomrl.store.endpoints import ENDPOINTS, show_endpoint
-    from loomrl.store.replicas import live_replicas
-
-    with open_face_store() as db:
-        found = show_endpoint(db, name)
-        past = ENDPOINTS.latest(db, name=name, limit=10)
-        replicas = live_replicas(db, endpoint=name)
-
-    def render(console: Console) -> None:
-        console.print(f"[bold]{found.name}[/bold]  revision {found.revision}, {found.state}", highlight=False)
-        arms = [(arm.name, arm.role, f"{arm.share:g}", arm.policy) for arm in found.arms]
-        console.print(table("", ("arm", "role", "share>", "policy"), arms))
-        rows = [(row.role, row.state, row.version, row.address, row.node, row.pid) for row in replicas]
-        console.print(table("", ("replica", "state", "version", "address", "node", "pid>"), rows))
-        revisions = [
-            (each.revision, word.clock(each.created_at), each.state, arms_text(each.arms), each.reason) for each in past
-        ]
-        console.print(table("", ("revision>", "at", "state", "arms", "reason"), revisions))
-
-    result = {
-        **asdict(found),
-        "replicas": [asdict(row) for row in replicas],
-        "history": [asdict(each) for each in past],
-    }
-    emit(result, show=render)
-
-
-add_list(endpoints, ENDPOINT_RECORDS, show=_show_endpoint)
+add_list(endpoints, ENDPOINT)
 
 
 @endpoints.command("set")

@@ -6,14 +6,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from loomrl.experiments.commands.face import RUN, Host, Tls, Who, Why, open_face_store, verb, with_store, without
 from loomrl.experiments.commands.listing import add_list
-from loomrl.experiments.commands.output import emit, table
+from loomrl.experiments.commands.output import emit
 from loomrl.observability.log import teller
-from loomrl.record import word
-from loomrl.record.catalogue import TRAINING_RECORDS, training_as_json
+from loomrl.record.catalogue import training_as_json
+from loomrl.record.detail import TRAINING
 
 if TYPE_CHECKING:
     from loomrl.config.loop import LoopExperiment
@@ -114,25 +113,7 @@ def request(
     _print_job(queued)
 
 
-def _show(
-    id: Id,
-) -> None:
-    """Show a job from its request to its end: every row of its log."""
-    from loomrl.coordinator.job import TrainingJob
-    from loomrl.coordinator.ledger import find_job
-    from loomrl.store.trainings import show_log
-
-    with open_face_store() as db:
-        rows = [TrainingJob.of(row) for row in show_log(db, find_job(db, id).id)]
-
-    def render(console: Console) -> None:
-        shown = [(word.clock(job.at), job.phase, f"{10 * job.tenths} %", job.who, job.reason) for job in rows]
-        console.print(table(f"job {rows[-1].id}", ("at", "state", "done>", "who", "reason"), shown))
-
-    emit({"job": training_as_json(rows[-1]), "log": [training_as_json(job) for job in rows]}, show=render)
-
-
-add_list(app, TRAINING_RECORDS, show=_show)
+add_list(app, TRAINING)
 
 
 @app.command()

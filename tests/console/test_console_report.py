@@ -252,7 +252,7 @@ def test_a_verdict_is_saved_with_its_evidence_and_examples(tmp_path: Path) -> No
     assert "1 of 2 checks passed" in page.text
     assert "Improvement −0.1" in page.text
     assert "gradual-canary from 10 % of the traffic" in page.text
-    assert "length: examples" in page.text
+    assert "Examples of failed checks" in page.text
     assert "owned" in page.text
     assert page.tags.count("script") == 1
 

@@ -209,9 +209,18 @@ async def test_it_listens_on_the_asked_address_and_nothing_else(front: Front) ->
 async def test_a_taken_port_is_named(unused_tcp_port_factory: Callable[[], int]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         front = Front(FrontSettings(host="127.0.0.1", port=taken.getsockname()[1]))
-        with pytest.raises(ServeError, match="cannot serve on 127"):
+        with pytest.raises(ServeError, match=r"cannot serve on 127.*in use"):
             await front.start()
         await front.close()
+
+
+async def test_more_connections_than_the_machine_allows_are_the_reason_given(
+    unused_tcp_port_factory: Callable[[], int],
+) -> None:
+    front = Front(FrontSettings(host="127.0.0.1", port=unused_tcp_port_factory(), connections=10**9))
+    with pytest.raises(ServeError, match=r"FD limit|Not enough memory"):
+        await front.start()
+    await front.close()
 
 
 async def test_a_client_that_sends_slowly_holds_no_gateway(front: Front) -> None:
