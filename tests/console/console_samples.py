@@ -98,7 +98,6 @@ PAGES = {
     "endpoint": "/endpoints/support",
     "releases": "/releases",
     "release": "/releases/support-1",
-    "evidence": "/releases/support-1/evidence",
     "verdicts": "/verdicts",
     "verdict": "/verdicts/verdict-1",
     "rewards": "/rewards",
