@@ -110,7 +110,7 @@ PAGES = {
     "monitor": "/monitor",
     "feedback": "/feedback",
     "explore": "/explore",
-    "audit": "/audit?kind=run&subject=math-1",
+    "audit": "/audit",
     "keys": "/keys",
 }
 """Every page, by the name of its picture."""
