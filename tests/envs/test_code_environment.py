@@ -140,14 +140,6 @@ async def test_naming_many_lines_finds_none():
         )
 
 
-@pytest.mark.parametrize("level", [1, 2, 6])
-def test_a_review_has_many_lines_that_could_be_wrong_and_none_of_them_often(level):
-    reviews = [make_review(level, seed) for seed in range(16)]
-    places = [review.candidates.index(review.line) for review in reviews]
-    assert min(len(review.candidates) for review in reviews) >= (6 if level == 1 else 8)
-    assert max(places.count(place) for place in places) <= 8
-
-
 @pytest.mark.parametrize("family", list(FAMILIES))
 @pytest.mark.parametrize("level", [1, 5, 10])
 def test_every_task_has_hidden_tests_that_its_prompt_does_not_show(family, level):

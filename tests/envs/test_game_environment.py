@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from loomrl.envs.game import GameEnvironment
-from loomrl.envs.game.begin import find_opening
-from loomrl.envs.game.board import BOARDS, rules_of
+from loomrl.envs.game.board import BOARDS
 from loomrl.envs.game.chess import FAMILY as CHESS
 from loomrl.envs.game.notation import plain
 from loomrl.envs.game.puzzles import PUZZLES
@@ -129,28 +128,6 @@ def test_every_legal_move_has_a_name_of_its_own_that_is_understood(family):
             assert len(set(names)) == len(names)
             assert [plain(f" {name.upper()}") for name in names] == names
             state.apply_action_with_legality_check(rng.choice(state.legal_actions()))
-
-
-def test_the_rules_say_what_wins_at_this_size():
-    connect = BOARDS["board.connect_four"]
-    nim = BOARDS["board.nim"]
-    assert "3 in a row" in rules_of(connect, connect.sizes[0].game)
-    assert "4 in a row" in rules_of(connect, connect.sizes[9].game)
-    assert "takes the last wins" in rules_of(nim, nim.sizes[0].game)
-    assert "takes the last loses" in rules_of(nim, nim.sizes[9].game)
-
-
-@pytest.mark.parametrize("family", BOARDS)
-def test_openings_come_from_either_seat_and_are_many(family):
-    openings = [find_opening(family, 3, seed) for seed in range(12)]
-    assert len(set(openings)) >= 6
-    seats = set()
-    for opening in openings:
-        state = open_state(BOARDS[family].sizes[2].game)
-        for action in opening:
-            state.apply_action_with_legality_check(action)
-        seats.add(state.current_player())
-    assert seats == {0, 1}
 
 
 @pytest.mark.parametrize("family", ["board.tictactoe", "board.nim", "board.hex", "puzzle.lights"])

@@ -15,12 +15,6 @@ LEVELS = range(1, 11)
 SEEDS = 3
 
 
-def test_areas_have_at_least_five_families():
-    areas = [family.split(".")[0] for family in FAMILIES]
-    for area in ("algebra", "calculus", "geometry", "statistics", "arithmetic"):
-        assert areas.count(area) >= 5
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_worked_solution_is_right_and_its_steps_all_check_and_its_prompt_is_clean_and_gives_nothing_away(family):
     """Short numbers coincide with given ones now and then; a generator that leaks does it nearly always."""
@@ -56,16 +50,6 @@ def test_an_answer_with_something_else_in_it_is_never_right(family):
             if answer.kind in ("equation", "antiderivative") and tampered.endswith("+ 1"):
                 continue
             assert compare(answer, tampered) is not AnswerMatch.EQUAL, (family, level, tampered)
-
-
-@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"calculus.limit"}))
-def test_higher_levels_ask_for_more(family):
-    """By the length of the worked solution; for limits it is the technique that changes, not the length."""
-
-    def work(level):
-        return sum(len("".join(make_problem(family, level, seed).steps)) for seed in range(8))
-
-    assert work(9) + work(10) > work(1) + work(2)
 
 
 SUM = MathProblem("Compute 12 + 30 - 5.", MathAnswer("37"), ("12 + 30 = 42", "42 - 5 = 37"))

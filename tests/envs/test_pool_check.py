@@ -8,7 +8,7 @@ import pytest
 from loomrl.envs import DialogueEnv, LogicPuzzleEnv, MemoryBufferEnv, MetaReasoningEnv
 from loomrl.errors import ConfigError
 from loomrl.experiments.check_envs import check_all
-from loomrl.gym.catalogue import make, names
+from loomrl.gym.catalogue import names
 from loomrl.gym.check.run import CHECKS, check_environment
 from tests.envs.play_support import answer_queue
 from tests.gym.forked_checks import forked_checks  # noqa: F401
@@ -29,13 +29,6 @@ FEW = 0.1
 """Share of the episodes in the quick tests. An opponent that succeeds at all is played on, in batches of full size."""
 DEAR = {"Code", "Game"}
 """Their oracles and opponents are left to `test_code_environment.py`, `test_code_hack.py` and `test_game_*.py`."""
-FEW_WORDS = {
-    "Code": 70, "Game": 85, "Language": 60, "LogicPuzzle": 80, "MemoryBuffer": 60, "MetaReasoning": 95,
-    "Multimodal": 65, "ToolCall": 70,
-}  # fmt: skip
-"""Words of a prompt at level 1."""
-WORDY = {"board.othello", "chess", "grid", "optimise", "review"}
-"""Families whose rules or code need more."""
 
 
 @pytest.mark.system
@@ -52,17 +45,6 @@ def test_an_environment_keeps_what_it_promises(name):
         assert report.passed, str(report)
     else:
         check(name, FEW)
-
-
-@pytest.mark.parametrize(("name", "most"), FEW_WORDS.items())
-async def test_the_first_level_is_told_in_few_words(name, most):
-    environment = make(name, {})
-    for family in environment.families:
-        if family in WORDY:
-            continue
-        for seed in range(10):
-            messages = await environment.reset(environment.task(family, 1, seed))
-            assert sum(len(message.content.split()) for message in messages) <= most, (family, seed)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import json
 import time
 from contextlib import suppress
 from fractions import Fraction
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,7 @@ from loomrl.envs.tool.call import LONGEST, MOST, FunctionCall, MalformedCall, re
 from loomrl.envs.tool.corpus import find_pages, pages, state_fact, text_of
 from loomrl.envs.tool.family.bank import DECOYS, TOOLS, TRANSFER
 from loomrl.envs.tool.kit import Invalid, check_arguments, fields, text, whole
-from loomrl.envs.tool.problem import Faults, ToolProblem, Turnstile, faults_for
+from loomrl.envs.tool.problem import Faults, ToolProblem, Turnstile
 from loomrl.envs.tool.session import ToolSession, calls_needed, goal_of
 from loomrl.envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, ToolWorld
 from loomrl.errors import ConfigError
@@ -201,12 +200,6 @@ def test_session_ends_after_so_many_calls_and_login_begins_another():
     assert "result" in call_tools(session, PAY)
     assert call_tools(session, PAY)["error"]["status"] == 401
     assert balances(session) == [60, 140]
-
-
-def test_faults_follow_from_the_seed_and_begin_late():
-    assert all(faults_for(level, Random(1), session=True) == Faults() for level in (1, 2, 3))
-    assert faults_for(10, Random(1), session=True) == faults_for(10, Random(1), session=True)
-    assert len(faults_for(10, Random(1)).broken) == 5
 
 
 def test_a_rate_limit_ends_after_any_number_of_refused_calls():

@@ -272,7 +272,7 @@ def test_what_is_too_hard_becomes_easier_than_it_began():
     assert generator.progress()["Math/algebra.linear"] < 7
 
 
-def test_templates_bring_their_own_families(tmp_path):
+async def test_templates_bring_their_own_families_in_a_notebook_too(tmp_path):
     (tmp_path / "tasks.yaml").write_text(TEMPLATES)
     generator = CurriculumGenerator(task_templates_path=str(tmp_path / "tasks.yaml"))
     tasks = [generator.generate() for _ in range(400)]
@@ -365,8 +365,3 @@ class Riddle(BaseEnvironment):
     async def step(self, action):
         right = float(action == str(self.task_now.parameters.get("secret", "")))
         return Step((), Reward(right, {}, right), True, False, {})
-
-
-async def test_templates_are_tried_out_in_a_notebook_too(tmp_path):
-    (tmp_path / "tasks.yaml").write_text(TEMPLATES)
-    assert CurriculumGenerator(task_templates_path=str(tmp_path / "tasks.yaml")).generate()

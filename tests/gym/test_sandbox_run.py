@@ -5,7 +5,6 @@ import dataclasses
 import gc
 import os
 import signal
-import statistics
 import struct
 import subprocess
 import sys
@@ -291,16 +290,6 @@ async def test_four_at_once_are_four_and_leave_no_zombie_and_no_descriptor(sandb
     assert descriptors() <= before
 
 
-@pytest.mark.slow
-async def test_two_hundred_runs_leave_no_zombie_and_no_descriptor(sandbox):
-    await sandbox.run("print(0)")
-    before, dead = descriptors(), zombies()
-    for _ in range(50):
-        await asyncio.gather(*(sandbox.run("import os; os.fork()") for _ in range(4)))
-    assert zombies() <= dead
-    assert descriptors() <= before
-
-
 def test_other_children_of_the_process_are_left_alone(sandbox):
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as other:
         for _ in range(3):
@@ -416,36 +405,3 @@ async def test_all_folders_together_hold_no_more_than_the_limit():
         assert (await session_kept.run(fill.format(3 << 20, 0.2))).ending is Ending.EXITED
         assert (await session_kept.run(fill.format(6 << 20, 20))).ending is Ending.SIGNALLED
         assert session_kept.is_lost
-
-
-PROGRAM, STDIN = "print(sum(map(int, input().split())))", b"1 2 3"
-
-
-async def milliseconds(run, count):
-    """Seconds of each run, sorted."""
-    taken = []
-    for _ in range(count):
-        start = time.perf_counter()
-        assert (await run()).output == b"6\n"
-        taken.append((time.perf_counter() - start) * 1e3)
-    return sorted(taken)
-
-
-def show(name, taken):
-    """Least, middle, and what one in twenty exceeds."""
-    print(f"{name}: min {taken[0]:.1f} p50 {statistics.median(taken):.1f} p95 {taken[len(taken) * 19 // 20]:.1f} ms")
-
-
-@pytest.mark.slow
-async def test_a_warm_run_is_several_times_faster_than_a_cold_one():
-    sandbox = open_sandbox("bubblewrap")
-    cold = await milliseconds(lambda: sandbox.run(PROGRAM, stdin=STDIN), 60)
-    async with sandbox.session() as session:
-        await session.run(PROGRAM, STDIN)
-        warm = await milliseconds(lambda: session.run(PROGRAM, STDIN), 300)
-    start = time.perf_counter()
-    await asyncio.gather(*(milliseconds(lambda: sandbox.run(PROGRAM, stdin=STDIN), 15) for _ in range(4)))
-    show("cold", cold)
-    show("warm", warm)
-    print(f"four at once: {60 / (time.perf_counter() - start):.0f} cold runs per second")
-    assert statistics.median(warm) * 2 < statistics.median(cold)
