@@ -95,6 +95,40 @@ def test_simple_programs_return_what_the_signature_says():
     assert len(programs) > 100
 
 
+def test_remains_are_the_source_with_one_part_taken_away():
+    source = "def f(a):\n    if a > 2 and a < 5:\n        return 1\n    return [b for b in a if b]"
+    bodies = {text.partition("\n")[2] for text in remains(source)}
+    assert "    if a > 2:\n        return 1\n    return [b for b in a if b]" in bodies
+    assert "    if False:\n        return 1\n    return [b for b in a if b]" in bodies
+    assert "    if a > 2 and a < 5:\n        pass\n    return [b for b in a if b]" in bodies
+    assert "    if a > 2 and a < 5:\n        return 1\n    return [b for b in a]" in bodies
+    assert "    if a > 2 and a < 5:\n        return 1\n    pass" in bodies
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x = a < b", {"x = a <= b", "x = a > b"}),
+        ("x = a - b", {"x = a + b", "x = b - a"}),
+        ("x = 3", {"x = 4", "x = 2"}),
+        ("x = not a", {"x = a"}),
+        ("x = a and b", {"x = a or b"}),
+        ("x = range(n)", {"x = range(n + 1)", "x = range(n - 1)"}),
+        ("x = max(a)", {"x = min(a)"}),
+        ("x = 'ab'", {"x = 'a'"}),
+        ("x += y", {"x -= y", "pass"}),
+        ("x = a if b else c", {"x = (c if b else a)", "x = a if not b else c"}),
+    ],
+)
+def test_a_mutant_is_one_small_slip(source, expected):
+    assert {mutant.source for mutant in mutants(source)} == expected
+
+
+def test_docstrings_annotations_and_texts_of_f_strings_are_no_place_for_bugs():
+    source = "def f(a: list[1]) -> tuple[2]:\n    'Some 3.'\n    return f'{a:4}'"
+    assert mutants(source) == ()
+
+
 def test_fresh_tests_are_equal_for_equal_submissions_only():
     problem, _ = draw_problem(PATTERNS[0], 0)
     first = fresh_tests(problem, "def f(): pass")

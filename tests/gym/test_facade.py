@@ -206,10 +206,6 @@ def test_a_huge_observation_keeps_both_ends_and_says_what_is_missing():
     assert "characters and more left out" in text
 
 
-def python(script):
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
-
-
 @pytest.mark.parametrize("name", loomrl.gym.__all__)
 def test_every_public_name_can_be_fetched(name):
     assert getattr(loomrl.gym, name).__name__ == name
@@ -220,16 +216,14 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are():
         loomrl.gym.Nonsense  # noqa: B018
 
 
-def test_what_is_heavy_is_loaded_only_where_it_is_used():
+def test_what_is_heavy_is_loaded_only_where_it_is_used_and_what_is_announced_is_known_to_gymnasium():
     light = "loomrl.gym.base, loomrl.gym.adapters.reasoning_gym, loomrl.gym.sandbox, loomrl.envs.math, loomrl.envs.game"
+    light += ", loomrl.envs.language, loomrl.envs.dialogue, gymnasium"
     heavy = ["torch", "ray", "sqlalchemy", "httpx", "sympy", "math_verify", "pyspiel", "babel", "reasoning_gym"]
     heavy += ["loomrl.inference", "loomrl.gym.sandbox.bubblewrap", "loomrl.gym.sandbox.gvisor"]
-    light += ", loomrl.envs.language, loomrl.envs.dialogue"
-    assert python(f"import sys, {light}; print(sorted({{*{heavy}}} & {{*sys.modules}}))") == "[]"
-
-
-def test_importing_the_sdk_makes_what_is_announced_known_to_gymnasium():
-    assert python("import loomrl.gym, gymnasium; print('loomrl/Math-v1' in gymnasium.registry)") == "True"
+    loaded = f"sorted({{*{heavy}}} & {{*sys.modules}})"
+    script = f"import sys, {light}; print({loaded}, 'loomrl/Math-v1' in gymnasium.registry)"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[] True\n"
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ async def test_a_wrong_answer_is_a_reward_of_0_and_no_failure(tmp_path):
         ("ask('x')\nraise ValueError('out of ideas')", {}, "Exit", "ValueError: out of ideas"),
         ("ask('x')\nos.kill(os.getpid(), 11)", {}, "Signal", "signal 11"),
         ("print('SUN')", {}, "Silent", "OPENAI_BASE_URL"),
-        ("ask('x')\nwhile True: print('x' * 1000)", {"output_bytes": 10_000}, "Overflow", "10000"),
+        ("ask('x')\nwhile True: print('x' * 1000)", {"output_bytes": 10_000}, "Overflow", "output_bytes"),
         ("ask('x')\nsys.stderr.write('noise ' * 1_000_000 + 'the end')\nsys.exit(4)", {}, "Exit", "the end"),
     ],
 )

@@ -102,15 +102,6 @@ def test_the_step_after_an_end_ignores_its_actions_and_begins_anew_without_rewar
     assert route(env, actions_for(20, (2, 12)))[2][-1].all()
 
 
-def test_rewards_are_the_sum_of_their_parts_and_of_what_agents_earned():
-    env = TeamVector(8)
-    env.reset(seed=3)
-    for actions in actions_for(230, (8, 12)):
-        _, rewards, _, _, info = env.step(actions)
-        np.testing.assert_allclose(sum(info["parts"].values()), rewards, atol=1e-12)
-        np.testing.assert_allclose(info["credit"].sum(1), rewards, atol=1e-12)
-
-
 def test_a_pickled_environment_goes_on_as_if_nothing_had_been():
     env = TeamVector(3, **SHORT)
     env.reset(seed=4)
