@@ -12,25 +12,18 @@ from loomrl.algorithms.language import lesson as language
 from loomrl.experiments.evaluate import evaluate_policies
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import TrainResult, train
-from tests.algorithms.language_support import shuffled
+from tests.algorithms.language_support import QUIET, shuffled
+from tests.experiments.runs import places
 
 pytestmark = [
     pytest.mark.system,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(sys.platform != "linux", reason="agents need Linux"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    QUIET,
 ]
 AGENTS = Path(market.__file__).parent
 CLIENTS = Path(__file__).parents[2] / ".venv-clients/bin/python"
 ENVIRONMENT = "environments.0.settings"
-
-
-def places(folder: Path) -> dict[str, str]:
-    return {
-        "store_url": f"sqlite:///{folder}/loom.db",
-        "artifact_url": str(folder / "artifacts"),
-        "train.folder": str(folder / "runs"),
-    }
 
 
 def run(folder: Path, **changes: Any) -> TrainResult:

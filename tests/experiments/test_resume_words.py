@@ -21,6 +21,7 @@ from loomrl.run.record import begin_run
 from loomrl.store import LoomDB, open_store
 from loomrl.store.runs import BY_A_PERSON, RunStatus, finish_run
 from tests.algorithms.language_support import experiment
+from tests.command_line import typed
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_an_evaluation_of_nothing_is_refused_and_an_unnamed_policy_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="nothing to evaluate"):
-        CliRunner().invoke(app, ["evaluate"], catch_exceptions=False)
+        typed("evaluate")
     words = ["evaluate", "evaluation.episodes=2", "environments.0.families=[algebra.linear]"]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert "no policy was named, so it is the environments' oracle" in done.stderr

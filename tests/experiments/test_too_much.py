@@ -19,12 +19,9 @@ from loomrl.experiments.check_envs import check_all
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import train
 from tests.algorithms.control_support import ppo
-from tests.algorithms.language_support import experiment
+from tests.algorithms.language_support import QUIET, experiment
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
+pytestmark = [QUIET, pytest.mark.filterwarnings("ignore::UserWarning")]
 CORES = os.cpu_count() or 1
 
 
