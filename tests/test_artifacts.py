@@ -288,11 +288,11 @@ for n in range(10_000):
 """
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.011])
+@pytest.mark.parametrize("delay_s", [0.0, 0.004])
 def test_a_writer_killed_while_putting_leaves_nothing_that_is_believed(
     artifact_url: str, model: Path, tmp_path: Path, delay_s: float
 ) -> None:
-    for number in range(20):
+    for number in range(5):
         (model / f"{number}.bin").write_bytes(b"x" * 10_000)
     command = [sys.executable, "-c", PUT_FOREVER, artifact_url, str(model)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:

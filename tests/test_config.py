@@ -2,7 +2,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomrl import PPOConfig
@@ -144,6 +144,7 @@ TREES = st.recursive(LEAVES, lambda inner: st.dictionaries(st.sampled_from("abc"
 MAPPINGS = st.dictionaries(st.sampled_from("abc"), TREES, max_size=3)
 
 
+@settings(max_examples=30)
 @given(MAPPINGS, MAPPINGS)
 def test_merging_keeps_every_leaf_of_the_later_tree_and_all_that_it_leaves_alone(base: Tree, over: Tree) -> None:
     merged = merge(base, over)

@@ -17,6 +17,8 @@ from loomrl import GymPPOIntegration
 from tests.algorithms.language_support import QUIET
 from tests.test_docs import blocks
 
+LESS = {"4_096": "256", "_episodes=40": "_episodes=4", "_episodes=20": "_episodes=4", '"steps": 20': '"steps": 2'}
+
 
 def run_cells(cells: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
     """One after the other, as a notebook does it, in a program of their own."""
@@ -67,13 +69,15 @@ async def test_every_block_runs_on_the_tests_ray_with_few_steps_and_processes(
         with monkeypatch.context() as patch:
             if "NexusWorker" in cell:
                 patch.setattr(GymPPOIntegration, "run", run)
-            code = compile(cell.replace("4_096", "256"), "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            for much, little in LESS.items():
+                cell = cell.replace(much, little)
+            code = compile(cell, "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             ran = eval(code, there)  # noqa: S307 - of our guide
             if ran is not None:
                 await ran
     assert there["info"]["success"] == 0
     assert_trained(there)
-    assert [each.id for each in distributed[0]] == ["Math", "Count"]
+    assert [each.id for each in distributed[0]] == ["Math"]
     assert distributed[1:] == [True, "fp16", 1]
     assert re.findall(r"update (\d+): success", caplog.text) == ["2"], "log_interval=2"
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
