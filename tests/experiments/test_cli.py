@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 import tomllib
@@ -14,6 +13,7 @@ from loomrl.errors import LoomError
 from loomrl.experiments.cli import app
 from loomrl.experiments.commands.face import LIST, RUN
 from loomrl.gym.sandbox import _open_boxes
+from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.policies import EVALUATIONS
 from loomrl.store.runs import RUNS
@@ -97,16 +97,16 @@ def test_an_evaluation_names_what_it_did_not_judge() -> None:
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_cluster")
 def test_trained_version_can_be_evaluated_and_traced_to_its_origin(tmp_path: Path) -> None:
-    settings = experiment(tmp_path, **{"train.updates": 2, "store_url": "sqlite:///loom.db"})
-    Path("e.yaml").write_text(json.dumps(settings.model_dump(mode="json")))
+    settings = experiment(tmp_path, **{"train.updates": 2, "evaluation.episodes": 16, "store_url": "sqlite:///loom.db"})
+    Path("e.yaml").write_text(dump(settings))
     assert typed_json("train", "e.yaml", "--run", "r")["policy"] == "r/2"
-    for words in (["r"], ["e.yaml", "--policy", "r/2"], ["r", "--episodes", "16", "--temperature", "1"]):
+    for words in (["r"], ["e.yaml", "--policy", "r/2"], ["r", "--episodes", "12", "--temperature", "1"]):
         (report,) = typed_json("evaluate", *words)["policies"].values()
         assert 0.2 < report["overall"]["success"]["mean"] <= 1
         assert set(report["by_family"]) == {"Ascii/plain", "Ascii/polite"}
     model = next(tmp_path.glob("artifacts/runs/r/**/config.json"))
     (judged,) = typed_json("evaluate", str(model.parent), "e.yaml")["policies"].values()
-    assert judged["overall"]["success"]["count"] == 32
+    assert judged["overall"]["success"]["count"] == 16
     traced = typed_json("policies", "show", "r/2")
     assert [a["id"] for a in traced["ancestors"]] == ["r/0"]
     assert traced["evaluations"]

@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.system, *MARKS]
 
 
 def test_a_language_run_is_stopped_and_trained_on_as_if_it_had_been_longer(tmp_path: Path) -> None:
-    settings = language_support.experiment(tmp_path, **{"train.updates": 1, "evaluation.episodes": 4})
+    small = {"train.updates": 1, "evaluation.episodes": 4, "rollout.groups_per_update": 4}
+    settings = language_support.experiment(tmp_path, **small)
     assert train(settings, run="r").stopped == "all 1 updates done"
     longer, run = resumed(settings, "r", parse_assignments(["train.updates=4"]))
     stopped = train(longer, run=run, listener=stop_at(settings, "r", 3))

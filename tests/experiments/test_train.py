@@ -76,12 +76,11 @@ def test_shuffled_rewards_teach_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("changes", "settings", "told"),
+    ("changes", "told"),
     [
-        ({"placement": {"wait_s": 7}}, {}, {"placement.wait_s": "7.0"}),
+        ({"placement": {"wait_s": 7}}, {"placement.wait_s": "7.0"}),
         pytest.param(
             {"algorithm": {"learners": {"count": 1}}, "rollout": {"runners": 1}},
-            {"rollout.groups_per_update": 4},
             {"algorithm.learners.count": "1", "rollout.runners": "1"},
             marks=pytest.mark.slow,
         ),
@@ -89,9 +88,10 @@ def test_shuffled_rewards_teach_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 )
 @pytest.mark.usefixtures("one_thread")  # as remote learners and runners have
 def test_a_run_is_resumed_elsewhere_but_not_with_other_settings(
-    tmp_path: Path, changes: Any, settings: dict[str, Any], told: dict[str, str]
+    tmp_path: Path, changes: Any, told: dict[str, str]
 ) -> None:
-    whole = experiment(tmp_path, "ppo", **{"train.updates": 3, "evaluation.episodes": 4} | settings)
+    small = {"train.updates": 3, "evaluation.episodes": 4, "rollout.groups_per_update": 4}
+    whole = experiment(tmp_path, "ppo", **small)
     assert train(whole, run="parts", listener=stop_at(whole, "parts")).policy == "parts/1"
     with pytest.raises(StoreError, match=r"algorithm\.optimizer\.learning_rate=1e-06, which was .* Start a new run"):
         train(whole.override({"algorithm.optimizer.learning_rate": 1e-6, "placement.wait_s": 7}), run="parts")

@@ -103,7 +103,7 @@ def test_a_run_begins_with_the_weights_of_another_and_with_nothing_else(tmp_path
         ({"environment.settings.vary.probabilities": [[0.0, 0.5, 1.0]]}, "parent: .*observations is .* actions is"),
     ):
         with pytest.raises(ArtifactError, match=words):
-            train(arms(tmp_path, parent="first", **changes), run="other")
+            train(arms(tmp_path, parent="first", **changes), run=f"other-{len(words)}")
         with pytest.raises(ArtifactError, match=words):
             transfer(arms(tmp_path, **changes, **LEVEL), ["first"], seeds=[1])
     with open_store(settings.store_url) as db:
