@@ -99,7 +99,6 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def attempt_of(artifacts: Artifacts, name: str) -> str:
     marker = artifacts._marker(name)
-    assert marker is not None
     return f"{name}/{FILES}{marker.attempt}"
 
 
@@ -296,7 +295,6 @@ def test_a_writer_killed_while_putting_leaves_nothing_that_is_believed(
         (model / f"{number}.bin").write_bytes(b"x" * 10_000)
     command = [sys.executable, "-c", PUT_FOREVER, artifact_url, str(model)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
         finished = int(writer.stdout.readline())
         time.sleep(delay_s)
         os.kill(writer.pid, signal.SIGKILL)

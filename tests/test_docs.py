@@ -96,7 +96,6 @@ def test_algorithm_of_the_guide_is_trained_with_its_own_settings(
 @pytest.mark.slow
 def test_programs_of_the_guide_run_by_themselves(tmp_path: Path) -> None:
     found = re.search(r"return of an agent: (\S+) from (\S+)", said_by("control.md", 0, tmp_path))
-    assert found is not None
     assert -1000 < float(found[1]) < 1000
     assert (tmp_path / found[2]).is_file()
     assert float(said_by("control.md", 1, tmp_path).split(":")[-1]) > 60

@@ -57,7 +57,6 @@ def test_numbers_that_json_lacks_are_refused() -> None:
 def test_tokens_of_the_turns_joined_are_the_sequence_as_sampled(turns: list[list[int]]) -> None:
     joined = trajectory(*(Turn((), "a", tokens=span(*ids)) for ids in turns)).tokens
     assert joined == span(*(i for ids in turns for i in ids))
-    assert joined is not None
     assert joined.ids_T.dtype == np.int32
 
 

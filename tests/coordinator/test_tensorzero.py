@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from loomrl.errors import ConfigError, DataError
-from loomrl.experiments.cli import app
 from loomrl.experiments.tensorzero import configuration, told_in
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint
 from loomrl.store.feedback import FEEDBACK
+from tests.command_line import typed, typed_json
 from tests.serving.feedback_support import Served
 
 ARMS = (
@@ -53,26 +52,19 @@ def test_variants_are_the_arms_that_answer_with_their_shares() -> None:
         "api_base": "http://h:8000/v1/",
         "api_key_location": "env::LOOMRL_KEY",
     }
-    assert {name: metric["type"] for name, metric in found["metrics"].items()} == {
-        "thumb": "boolean",
-        "stars": "float",
-        "success": "boolean",
-        "reward": "float",
-    }
+    kinds = {name: metric["type"] for name, metric in found["metrics"].items()}
+    assert kinds == {"thumb": "boolean", "stars": "float", "success": "boolean", "reward": "float"}
 
 
-def test_file_is_written_for_an_endpoint_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_file_is_written_for_an_endpoint_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with open_store("sqlite:///loom.db") as db:
         set_endpoint(db, "policy", ARMS, at=1.0)
-    app(["endpoints", "export", "policy", "--url", "http://h:8000", "--json"], standalone_mode=False)
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    told = typed_json("endpoints", "export", "policy", "--url", "http://h:8000")
     assert (told["endpoint"], told["revision"]) == ("policy", 1)
     assert "env::" not in (tmp_path / "tensorzero.toml").read_text()
     with pytest.raises(ConfigError, match="is not served now: say where it will be"):
-        app(["endpoints", "export", "policy"], standalone_mode=False)
+        typed("endpoints", "export", "policy")
 
 
 def test_what_was_posted_there_is_feedback_here() -> None:
@@ -101,17 +93,6 @@ def test_what_was_posted_there_is_feedback_here() -> None:
 def test_line_that_cannot_be_read_is_named(line: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         list(told_in([line]))
-
-
-def test_feedback_on_what_is_not_on_record_is_refused_by_name_and_the_rest_is_stored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "lines").write_text("\n".join(json.dumps(line) for line in LINES[:2]))
-    words = ["feedback", "import", str(tmp_path / "lines"), "--store", f"sqlite:///{tmp_path}/l.db", "--json"]
-    assert app(words, standalone_mode=False) == 1
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (told["new"], len(told["refused"])) == (0, 2)
-    assert "call: 'a' is unknown here" in told["refused"][0]
 
 
 @contextmanager
@@ -170,17 +151,19 @@ def test_real_tensorzero_reads_the_file_and_divides_calls_among_the_arms(tmp_pat
         assert Counter(each["model"] for each in asked[:-1]) == {f"policy@{name}": n for name, n in variants.items()}
 
 
-async def test_feedback_on_an_answer_of_ours_is_stored_once(sqlite_url: str, tmp_path: Path) -> None:
+async def test_feedback_on_an_answer_of_ours_is_stored_once_and_on_what_is_not_on_record_refused(
+    sqlite_url: str, tmp_path: Path
+) -> None:
     async with Served(sqlite_url) as served:
         set_endpoint(served.db, "m", [Arm(name="stable", policy="v")], at=0.0)
         call = await served.chat("s")
         lines = [json.dumps(line | {"call": call}) for line in LINES[:2]]
         (tmp_path / "lines").write_text("\n".join([*lines, ""]))
-        words = ["feedback", "import", str(tmp_path / "lines"), "--store", sqlite_url, "--json"]
-        first, again = (json.loads(CliRunner().invoke(app, words).stdout.splitlines()[-1]) for _ in range(2))
-        assert first == {"new": 2, "known": 0, "refused": []}
-        assert again == {"new": 0, "known": 2, "refused": []}
-        assert [(one.kind, one.value) for _, one in FEEDBACK.recent(served.db, limit=9)] == [
-            ("thumb", 0.0),
-            ("thumb", 1.0),
-        ]
+        words = ("feedback", "import", str(tmp_path / "lines"), "--store", sqlite_url)
+        assert typed_json(*words) == {"new": 2, "known": 0, "refused": []}
+        (tmp_path / "lines").write_text("\n".join([*lines, *map(json.dumps, LINES[2:4])]))
+        told = typed_json(*words, code=1)
+        assert (told["new"], told["known"], len(told["refused"])) == (0, 2, 2)
+        assert "call: 'b' is unknown here" in told["refused"][0]
+        stored = [(one.kind, one.value) for _, one in FEEDBACK.recent(served.db, limit=9)]
+        assert stored == [("thumb", 0.0), ("thumb", 1.0)]

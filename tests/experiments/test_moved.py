@@ -9,7 +9,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from loomrl.config import ControlExperiment, Network
+from loomrl.config import Network
 from loomrl.control.network import ActorCritic
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.space import acts, seen
@@ -52,7 +52,6 @@ def begun() -> int:
     """The steps of the run after it was begun, or gone on with, in this folder."""
     small = {"evaluation.episodes": 2, "evaluation.every": None}
     experiment = resolve(["control/cartpole"]).override(small)
-    assert isinstance(experiment, ControlExperiment)
     with open_store("sqlite:///loom.db") as db:
         training = ControlTraining.opened(Still(), experiment, "pole", db, clock=time.time)
         training.begin()

@@ -167,7 +167,6 @@ def test_serve_answers_survives_kills_and_ends_in_order(here: Path, unused_tcp_p
     with (here / "err").open("w") as err:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, text=True)
     try:
-        assert server.stdout is not None
         told = json.loads(server.stdout.readline() or f'"{(here / "err").read_text()[-2000:]}"')
         assert told["url"] == f"http://127.0.0.1:{port}"
         asked = subprocess.run(["sh", "-c", f"{told['curl']} -sS"], capture_output=True, text=True, check=True)
