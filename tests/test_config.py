@@ -218,7 +218,9 @@ def test_experiments_are_frozen_and_finite() -> None:
     assert math.isfinite(experiment.hub.lease_s)
 
 
-LOGGED = ["kind=control", "data={minari: a/b-v0}"]
+CONTROL = ["kind=control"]
+FIXED = "algorithm={kind: weave, objectives: [a, b], preference: {kind: fixed, weights: [0.25, 0.75]}}"
+LOGGED = [*CONTROL, "data={minari: a/b-v0}"]
 OPENAI = "engine={kind: openai, url: 'http://h/v1', model: m}"
 STAGED = "curriculum={kind: stages, stages: [{settings: {}, threshold: {reward: 1}}]}"
 
@@ -227,15 +229,15 @@ STAGED = "curriculum={kind: stages, stages: [{settings: {}, threshold: {reward: 
     ("assignments", "said"),
     [
         (["kind=contrl"], "kind='contrl' is unknown.*Did you mean 'control'"),
-        (["kind=control", "environment.gravity=3"], "environment.gravity=3: no such setting here"),
-        (["kind=control", "algorithm.kind=sac", "algorithm.epochs=3"], "algorithm.epochs=3: no such setting here"),
-        (["kind=control", "algorithm.kind=grpo"], "algorithm.kind='grpo': unknown. Known: 'ppo', 'sac', 'weave'"),
+        ([*CONTROL, "environment.gravity=3"], "environment.gravity=3: no such setting here"),
+        ([*CONTROL, "algorithm.kind=sac", "algorithm.epochs=3"], "algorithm.epochs=3: no such setting here"),
+        ([*CONTROL, "algorithm.kind=grpo"], "algorithm.kind='grpo': unknown. Known: 'ppo', 'sac', 'weave'"),
         (
-            ["kind=control", "curriculum={kind: ramp, begin: {g: 1}, threshold: {reward: 1}}"],
+            [*CONTROL, "curriculum={kind: ramp, begin: {g: 1}, threshold: {reward: 1}}"],
             "give environment.settings.g",
         ),
-        (["kind=control", "train.stop.decline=0"], "train.stop.decline=0: Input should be greater than 0"),
-        (["kind=control", "algorithm.kind=iql"], "iql learns from logged episodes: name them"),
+        ([*CONTROL, "train.stop.decline=0"], "train.stop.decline=0: Input should be greater than 0"),
+        ([*CONTROL, "algorithm.kind=iql"], "iql learns from logged episodes: name them"),
         ([*LOGGED, "algorithm.kind=ppo"], "data has no effect with ppo"),
         ([*LOGGED, "algorithm.kind=sac"], "data has no effect with sac"),
         ([*LOGGED, "algorithm.kind=bc", "rollout.runners=1"], "rollout.runners has no effect: bc takes no step"),
@@ -250,8 +252,34 @@ STAGED = "curriculum={kind: stages, stages: [{settings: {}, threshold: {reward: 
             [*LOGGED, "algorithm={kind: iql, online: {replay: {prioritized: {}}}}"],
             "replay.prioritized has no effect: iql draws evenly",
         ),
-        (["kind=control", "algorithm.kind=bc", "data={}"], "name either minari"),
-        (["kind=control", "algorithm.kind=bc", "data={minari: a, dataset: b}"], "name either minari"),
+        ([*CONTROL, "algorithm.kind=bc", "data={}"], "name either minari"),
+        ([*CONTROL, "algorithm.kind=bc", "data={minari: a, dataset: b}"], "name either minari"),
+        ([*CONTROL, "evaluation.preferences=5"], "a scalar reward has no front"),
+        ([*CONTROL, "evaluation.picture=x.svg"], "a front has two objectives or more"),
+        ([*CONTROL, "evaluation.picture=x.png"], "evaluation.picture='x.png'"),
+        (
+            [*CONTROL, FIXED, "evaluation.preferences=5"],
+            "preferences=5 has no effect: the preference is fixed",
+        ),
+        ([*CONTROL, "algorithm={kind: weave, experts: 0}"], "algorithm.experts=0: Input should be greater"),
+        (
+            [*CONTROL, "algorithm={kind: weave, scalarisation: {kind: chebyshev}}"],
+            "scalarisation has no effect without",
+        ),
+        ([*CONTROL, "algorithm={kind: weave, preference: {kind: fixed}}"], "algorithm.preference.weights: required"),
+        (
+            [*CONTROL, "algorithm={kind: weave, objectives: {task: {a: 0.5}, b: 1}}"],
+            "task: the weights of its parts sum to 0.5, and must sum to 1",
+        ),
+        (
+            [*CONTROL, "algorithm={kind: weave, objectives: [a], preference: {kind: constrained, least: {b: 0}}}"],
+            "preference.least: no objective is named b; known: a",
+        ),
+        (
+            [*CONTROL, "algorithm={kind: weave, preference: {kind: adaptive}}"],
+            "no effect without objectives",
+        ),
+        ([*CONTROL, "algorithm={kind: ppo, experts: 2}"], "algorithm.experts=2: no such setting here"),
         ([*SERVING, "arms=[]"], "at least 1"),
         ([*SERVING, "arms=[{what: a}, {what: b}]"], "stable is there twice"),
         ([*SERVING, "arms=[{what: a}, {what: b, role: canary, share: 0.1}]"], r"sum to 1\.1"),

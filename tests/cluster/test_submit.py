@@ -8,10 +8,8 @@ import re
 import socket
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,73 +18,47 @@ import ray
 from loomrl.errors import ClusterError
 from loomrl.experiments.shipped import resolve
 from loomrl.load import load
+from tests.answering import answering
 from tests.command_line import typed, typed_json
 
 CONTROL = ["control/cartpole", "train.steps=600", "placement.driver={cpus: 2, resources: {trial: 1}}"]
 RESULT = {"run": "r", "policy": "r/600", "updates": 3, "seconds": 1.0, "stopped": "all done"}
 
 
-class Dashboard(ThreadingHTTPServer):
+class Dashboard:
     """Jobs are over at once, as they are asked to be."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.url = f"http://127.0.0.1:{self.server_port}"
         self.jobs: dict[str, dict[str, Any]] = {}
         self.parcels: list[bytes] = []
         self.ends = {"status": "SUCCEEDED", "driver_exit_code": 0}
         self.nodes = [socket.gethostname()]
 
-    def answer(self, path: str) -> Any:
-        """To GET; None is nowhere."""
-        match path.removeprefix("/api/").split("/"):
-            case ["version"]:
+    def answer(self, method: str, path: str, body: bytes) -> Any:
+        match (method, *path.removeprefix("/api/").split("/")):
+            case ["GET", "version"]:
                 return {"version": "4", "ray_version": ray.__version__, "ray_commit": "c"}
-            case ["", "nodes?view=summary"]:
+            case ["GET", "", "nodes?view=summary"]:
                 return {"data": {"summary": [{"raylet": {"nodeManagerHostname": name}} for name in self.nodes]}}
-            case ["jobs", ""]:
+            case ["PUT", "packages", *_]:
+                self.parcels.append(body)
+                return {}
+            case ["POST", "jobs", ""]:
+                asked = json.loads(body)
+                id = asked["submission_id"]
+                began = {"type": "SUBMISSION", "start_time": 1000 + 1000 * len(self.jobs)}
+                self.jobs[id] = began | self.ends | asked
+                return {"job_id": id, "submission_id": id}
+            case ["POST", "jobs", id, "stop"]:
+                self.jobs[id]["status"] = "STOPPED"
+                return {"stopped": True}
+            case ["GET", "jobs", ""]:
                 return list(self.jobs.values())
-            case ["jobs", id]:
+            case ["GET", "jobs", id]:
                 return self.jobs.get(id)
-            case ["jobs", id, "logs"]:
+            case ["GET", "jobs", id, "logs"]:
                 return {"logs": f"begun\n{json.dumps(RESULT)}\n"}
         return None
-
-    def submitted(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """A job that was posted."""
-        id = asked["submission_id"]
-        self.jobs[id] = {"type": "SUBMISSION", "start_time": 1000 + 1000 * len(self.jobs), **self.ends, **asked}
-        return {"job_id": id, "submission_id": id}
-
-
-class Answer(BaseHTTPRequestHandler):
-    server: Dashboard
-
-    def do_GET(self) -> None:
-        self.say(self.server.answer(self.path))
-
-    def do_PUT(self) -> None:
-        self.server.parcels.append(self.body())
-        self.say({})
-
-    def do_POST(self) -> None:
-        if self.path.endswith("/stop"):
-            self.server.jobs[self.path.split("/")[3]]["status"] = "STOPPED"
-            return self.say({"stopped": True})
-        return self.say(self.server.submitted(json.loads(self.body())))
-
-    def body(self) -> bytes:
-        return self.rfile.read(int(self.headers["content-length"]))
-
-    def say(self, answer: Any) -> None:
-        text = json.dumps(answer).encode()
-        self.send_response(404 if answer is None else 200)
-        self.send_header("content-length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
 
 @pytest.fixture
@@ -94,11 +66,10 @@ def dashboard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Dashb
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")  # restored afterwards
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.chdir(tmp_path)
-    with Dashboard() as server:
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        monkeypatch.setenv("RAY_ADDRESS", server.url)
-        yield server
-        server.shutdown()
+    made = Dashboard()
+    with answering(made.answer) as url:
+        monkeypatch.setenv("RAY_ADDRESS", url)
+        yield made
 
 
 def test_a_job_is_the_resolved_experiment_and_its_result_the_last_line_of_its_log(

@@ -1,12 +1,10 @@
 """TensorZero's configuration of an endpoint, and the feedback that comes back from there."""
 
 import json
-import threading
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from loomrl.experiments.tensorzero import configuration, told_in
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint
 from loomrl.store.feedback import FEEDBACK
+from tests.answering import answering
 from tests.command_line import typed, typed_json
 from tests.serving.feedback_support import Served
 
@@ -100,32 +99,16 @@ def gateway() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A server that answers as our gateway does, and what it was asked."""
     asked: list[dict[str, Any]] = []
 
-    class Answering(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            message = {"role": "assistant", "content": asked[-1]["model"]}
-            answer = {
-                "id": f"chatcmpl-{len(asked)}",
-                "object": "chat.completion",
-                "created": 1,
-                "model": asked[-1]["model"],
-                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-                "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-            }
-            body = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(method: str, path: str, body: bytes) -> dict[str, Any]:
+        asked.append(json.loads(body))
+        model = asked[-1]["model"]
+        choice = {"index": 0, "message": {"role": "assistant", "content": model}, "finish_reason": "stop"}
+        about = {"id": f"chatcmpl-{len(asked)}", "object": "chat.completion", "created": 1, "model": model}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        return {**about, "choices": [choice], "usage": usage}
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
+    with answering(answer) as url:
+        yield url, asked
 
 
 @pytest.mark.slow
