@@ -59,7 +59,7 @@ def optimizer(of: Any) -> torch.optim.Optimizer:
 
 @pytest.fixture(params=["language", "ppo"])
 def sweep(request: pytest.FixtureRequest, tmp_path: Path) -> Sweep:
-    return language(tmp_path, budget=4) if request.param == "language" else control(tmp_path, budget=1024)
+    return language(tmp_path, budget=4) if request.param == "language" else control(tmp_path)
 
 
 def test_bad_trial_goes_on_from_the_good_ones_weights_with_settings_of_its_own(sweep: Sweep, tmp_path: Path) -> None:
