@@ -14,6 +14,7 @@ from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import TrainResult, train
 from tests.algorithms.language_support import QUIET, shuffled
 from tests.experiments.runs import places
+from tests.needs import CLIENTS, needs
 
 pytestmark = [
     pytest.mark.system,
@@ -22,7 +23,6 @@ pytestmark = [
     QUIET,
 ]
 AGENTS = Path(market.__file__).parent
-CLIENTS = Path(__file__).parents[2] / ".venv-clients/bin/python"
 ENVIRONMENT = "environments.0.settings"
 
 
@@ -60,7 +60,7 @@ def test_attempts_of_an_agent_are_played_while_the_learner_works(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "agent",
-    ["shop", pytest.param("shop_sdk", marks=pytest.mark.skipif(not CLIENTS.exists(), reason="needs make clients"))],
+    ["shop", pytest.param("shop_sdk", marks=[pytest.mark.slow, needs("the clients")])],
 )
 def test_an_oracle_is_evaluated_through_either_agent(tmp_path: Path, agent: str) -> None:
     changes = {

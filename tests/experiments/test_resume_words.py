@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from loomrl.config import ControlExperiment, Experiment
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.cli import app
-from loomrl.experiments.shipped import assumed
+from loomrl.experiments.shipped import assumed, resolve
 from loomrl.experiments.train import how_to_resume, resumed
 from loomrl.load import parse_assignments
 from loomrl.run.record import begin_run
@@ -60,6 +60,24 @@ def test_runs_that_are_over_are_listed_and_resumed_for_longer_alone(tmp_path: Pa
         resumed(settings, None, of_any_name=True)
     longer, run = resumed(settings, None, parse_assignments(["train.updates=9"]), of_any_name=True)
     assert (run, longer.train.updates) == ("second", 9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("language", ["algorithm.learners.count=2", "rollout.runners=3", "train.updates=9", "placement.wait_s=7"]),
+        ("control", ["learners.count=2", "train.folder=elsewhere"]),
+    ],
+)
+def test_a_run_is_resumed_with_other_processes_elsewhere_and_for_longer_alone(
+    db: LoomDB, tmp_path: Path, kind: str, changes: list[str]
+) -> None:
+    settings = experiment(tmp_path) if kind == "language" else resolve(["control/cartpole"])
+    begun(db, settings, "r")
+    for change in changes:
+        begun(db, settings.override(dict([change.split("=")])), "r")
+    with pytest.raises(StoreError, match="seed=9, which was"):
+        begun(db, settings.override({"seed": 9}), "r")
 
 
 def test_a_run_that_was_broken_off_says_how_to_go_on(tmp_path: Path, db: LoomDB) -> None:
