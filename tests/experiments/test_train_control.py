@@ -17,15 +17,14 @@ from loomrl.experiments.evaluate_control import evaluate_control, idle_return
 from loomrl.experiments.notebook.agentic import AgenticRLSystem
 from loomrl.experiments.policies import exported
 from loomrl.experiments.sweep import sweep
-from loomrl.experiments.train import resumed, train
-from loomrl.load import dump
+from loomrl.experiments.train import train
 from loomrl.store import open_store
 from loomrl.store.policies import EVALUATIONS
 from loomrl.store.runs import POLICIES, RUNS, RunStatus, ask_to_stop
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
-from tests.experiments.runs import assert_goes_on, assert_same, history, kill_after_an_update, places, stop_at
+from tests.experiments.runs import assert_goes_on, assert_same, places, stop_at
 
 pytestmark = [pytest.mark.system, *MARKS]
 
@@ -150,21 +149,6 @@ def test_of_two_processes_that_train_one_run_the_later_one_leads_it(tmp_path: Pa
     assert (run.status, run.result["policy"]) == (RunStatus.FINISHED, results[0].policy)
     assert len(numbers) == len(set(numbers))
     assert_same(settings, "r", "alone")
-
-
-@pytest.mark.slow
-def test_a_killed_process_is_resumed_from_the_command_line(tmp_path: Path) -> None:
-    settings = experiment(tmp_path, **{"train.steps": 200_000})
-    (tmp_path / "e.yaml").write_text(dump(settings))
-    while len(checkpoints(tmp_path, "r").numbers()) < 2:
-        kill_after_an_update(tmp_path, "r", str(tmp_path / "e.yaml"), delay_s=2.0)
-    reached = checkpoints(tmp_path, "r").numbers()[-1]
-    assert 0 < reached < 200_000
-    again, run = resumed(settings, None)
-    assert (again, run) == (settings, "r")
-    with open_store(settings.store_url) as db:
-        assert RUNS.require(db, "r").status is RunStatus.RUNNING
-    assert history(settings, "r")[-1]["step"] >= reached
 
 
 def test_checkpoints_of_another_experiment_are_not_taken_for_its_own(tmp_path: Path) -> None:
