@@ -23,7 +23,8 @@ from loomrl.cluster.address import dashboard_url, refuse_silent
 from loomrl.cluster.job import Jobs
 from loomrl.errors import ClusterError
 from tests.answering import answering
-from tests.cluster.cluster_support import ROOT, cli
+from tests.cluster.cluster_support import ROOT
+from tests.command_line import typed
 
 
 @pytest.fixture
@@ -39,12 +40,14 @@ def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.system
-def test_training_where_no_ray_answers_fails_within_seconds(tmp_path: Path, unused_tcp_port: int) -> None:
-    done = cli("train", "control/cartpole", cwd=tmp_path, RAY_ADDRESS=f"127.0.0.1:{unused_tcp_port}")
-    assert done.returncode == 2
-    assert f"RAY_ADDRESS='127.0.0.1:{unused_tcp_port}': no Ray answers" in done.stderr
-    assert "Without RAY_ADDRESS" in done.stderr
+def test_training_where_no_ray_answers_fails_within_seconds(
+    tmp_path: Path, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{unused_tcp_port}")
+    said = rf"RAY_ADDRESS='127.0.0.1:{unused_tcp_port}': no Ray answers.*Without RAY_ADDRESS"
+    with pytest.raises(ClusterError, match=said):
+        typed("train", "control/cartpole")
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
