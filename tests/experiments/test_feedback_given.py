@@ -31,7 +31,7 @@ async def served(sqlite_url: str) -> AsyncIterator[Served]:
 
 
 async def test_the_command_gives_and_lists_feedback(served: Served) -> None:
-    at = ("--store", served.url)
+    at = ("--store", served.store_url)
     call = await served.chat("s")
     other = await served.chat("s", "again")
     told = typed_json("feedback", "give", "s", "--thumb", "down", "--call", call, "--comment", "no", *at)
@@ -63,7 +63,7 @@ async def test_the_client_gives_feedback_once_and_says_what_was_refused(
     call = await served.chat("s")
 
     def talk() -> None:
-        with FeedbackClient(served.local.url, key=served.mine) as feedback:
+        with FeedbackClient(served.url, key=served.mine) as feedback:
             assert feedback.give(call=call, thumb="up")["trajectory"] == "s"
             assert feedback.give("s", thumb="up")["new"] == 1, "the same again is said again"
             assert feedback.give("s", stars=3, id="x")["new"] == 1
@@ -73,7 +73,7 @@ async def test_the_client_gives_feedback_once_and_says_what_was_refused(
             assert refused.value.status == 400
             with pytest.raises(FeedbackError, match="unknown here"):
                 feedback.give("nobody", thumb="up")
-        with FeedbackClient(served.local.url) as stranger, pytest.raises(FeedbackError, match="key"):
+        with FeedbackClient(served.url) as stranger, pytest.raises(FeedbackError, match="key"):
             stranger.give("s", thumb="up")
         monkeypatch.setattr(client, "time", SimpleNamespace(sleep=lambda seconds: None))
         with FeedbackClient("http://127.0.0.1:9") as nobody, pytest.raises(FeedbackError, match="Is the gateway up"):
@@ -110,10 +110,10 @@ async def test_a_person_is_forgotten_and_archives_are_read(served: Served, tmp_p
     await served.chat("hers", "her words", user="ada")
     await served.chat("old", "old words")
     served.archive()
-    with open_endpoint_hub(served.url, "m", HubConfig()) as hub:
+    with open_endpoint_hub(served.store_url, "m", HubConfig()) as hub:
         sweeper = Sweeper(served.db, hub, "m", artifact_url=str(tmp_path / "artifacts"))
         sweeper.sweep_trajectories(now=served.now() + 40 * DAY_S)
-    at = ("--endpoint", "m", "--store", served.url)
+    at = ("--endpoint", "m", "--store", served.store_url)
 
     def read(*words: str) -> dict[str, str]:
         found = typed_json("data", "archives", "--read", *words, *at)["trajectories"]
@@ -132,4 +132,4 @@ async def test_a_person_is_forgotten_and_archives_are_read(served: Served, tmp_p
     assert "old words" in typed("data", "archives", "--read", *at)
     assert "words" not in typed("data", "archives", *at) + typed("people", "forget", "bob", *at)
     with pytest.raises(LoomError, match="Did you mean 'm'"):
-        typed("people", "forget", "ada", "--endpoint", "mm", "--store", served.url)
+        typed("people", "forget", "ada", "--endpoint", "mm", "--store", served.store_url)
