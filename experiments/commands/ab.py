@@ -68,25 +68,10 @@ def create(  # noqa: PLR0913 - options
         check_test(test)
         started = start_test(db, test, added)
     said = f"A/B test {name} runs on {endpoint}, slots {started.start:g} to {started.end:g} of layer {layer}."
-    emit(ab_as_json(started), show=lambda console: console.print(said, highlight=False))
+    emit(ab_as_json(started), said)
 
 
 add_list(app, AB_TEST)
-
-
-@app.command()
-def stop(
-    name: Name,
-    keep: Annotated[str, typer.Option(help="The arm that gets all of the traffic.")] = "",
-    reason: Annotated[str, typer.Option(help="Reason, kept on record.")] = "",
-) -> None:
-    """End a test. Its users follow the endpoint's shares again, and the arms that came with it go."""
-    from loomrl.store.ab_tests import stop_test
-
-    with open_face_store() as db:
-        stopped = stop_test(db, name, at=time.time(), keep=keep, reason=reason)
-    said = f"A/B test {name} has stopped: {stopped.reason}."
-    emit(ab_as_json(stopped), show=lambda console: console.print(said, highlight=False, markup=False))
 
 
 @app.command()
@@ -110,7 +95,7 @@ def plan(
         f"{size.baseline + size.challenger} units: {size.challenger} of the new arm and {size.baseline} of the "
         f"baseline find it with power {power:g}; half of such tests end by {size.median} units of the new arm."
     )
-    emit(asdict(size), show=lambda console: console.print(said, highlight=False))
+    emit(asdict(size), said)
 
 
 def _arms(texts: list[str], db: "LoomDB") -> "tuple[dict[str, float], list[Arm]]":

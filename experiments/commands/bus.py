@@ -171,7 +171,7 @@ def dead(
         for letter in found:
             box.replay(opened, letter)
     replayed = {"replayed": [letter.id for letter in found]}
-    emit(replayed, show=lambda console: console.print(f"{len(found)} on the bus again", highlight=False))
+    emit(replayed, f"{len(found)} on the bus again")
 
 
 @app.command()

@@ -98,12 +98,12 @@ def export(
         raise ConfigError(f"endpoint {endpoint!r} is not served now: say where it will be, --url http://HOST:8000.")
     file.write_text(configuration(present, url=url, key_variable=key_variable), encoding="utf-8")
     result = {"endpoint": endpoint, "revision": present.revision, "url": url, "file": str(file)}
-    emit(result, show=lambda console: console.print(f"{endpoint} is in {file}", highlight=False))
+    emit(result, f"{endpoint} is in {file}")
 
 
 def _print_change(changed: "Endpoint") -> None:
     text = f"{changed.name}: revision {changed.revision}, {changed.state}, {arms_text(changed.arms)}"
-    emit(asdict(changed), show=lambda console: console.print(text, highlight=False, markup=False))
+    emit(asdict(changed), text)
 
 
 @endpoints.command()
@@ -146,5 +146,5 @@ def free(
             )
     emit(
         {"freed": session},
-        show=lambda console: console.print(f"{session} is free.", highlight=False),
+        f"{session} is free.",
     )

@@ -98,7 +98,7 @@ def diff(old: Id, new: Annotated[str | None, typer.Argument(metavar="[ID]", help
         differences = registry.diff(old, new)
     lines = [str(difference) for difference in differences] or ["nothing"]
     result = {"old": old, "new": new, "differences": [asdict(difference) for difference in differences]}
-    emit(result, show=lambda console: console.print("\n".join(lines), highlight=False))
+    emit(result, "\n".join(lines))
 
 
 def _compare_with_present(id: str, registry: "Registry") -> None:

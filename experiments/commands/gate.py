@@ -72,22 +72,6 @@ def _show(
 add_list(app, VERDICT, show=_show)
 
 
-@app.command()
-def approve(
-    id: Id,
-    who: Annotated[str, typer.Option(help="Your name, as the suite has it.")],
-    comment: Annotated[str, typer.Option(help="The reason.")] = "",
-) -> None:
-    """Approve a verdict that waits for a person."""
-    import time
-
-    from loomrl.store.verdicts import approve_verdict
-
-    with open_face_store() as db:
-        verdict = approve_verdict(db, id, who=who, at=time.time(), comment=comment)
-    _print_verdict(verdict)
-
-
 def _write(verdict: "StoredVerdict", file: Path | None) -> None:
     """Write the page, if one is wanted."""
     if file is None:

@@ -8,7 +8,7 @@ import typer
 from loomrl.experiments.commands.face import face, nouns, with_store, without
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit
-from loomrl.record.declaration import Column, Filter, Form, Page, Query, Record
+from loomrl.record.declaration import Column, Field, Form, Page, Query, Record
 
 if TYPE_CHECKING:
     from loomrl.cluster.job import Job, Jobs
@@ -54,7 +54,7 @@ def submit(
     result = cluster.result(job.id) if job.status == "SUCCEEDED" else None
     emit(
         {"job": job.as_dict(), "sha256": experiment.sha256, "result": result},
-        show=lambda console: console.print(_outcome(job, result), highlight=False),
+        _outcome(job, result),
     )
     raise typer.Exit(job.exit_status if wait else 0)
 
@@ -76,7 +76,7 @@ JOB_RECORDS = Record["Job"](
         Column("ended", "ended_at", Form.TIME),
         Column("experiment", form=Form.HASH),
     ),
-    filters=(Filter(name="address", about=ADDRESS),),
+    filters=(Field(name="address", about=ADDRESS),),
     read=_read_jobs,
     none="No jobs. `loomrl submit EXPERIMENT` submits one.",
     limit=1000,
@@ -96,7 +96,7 @@ def _show(
     job = cluster.show(id)
     result = cluster.result(id) if job.status == "SUCCEEDED" else None
     text = _outcome(job, result) + (f": {job.message}" if job.message else "")
-    emit(job.as_dict() | {"result": result}, show=lambda console: console.print(text, highlight=False))
+    emit(job.as_dict() | {"result": result}, text)
     raise typer.Exit(job.exit_status if job.is_over else 0)
 
 

@@ -1,5 +1,6 @@
 """`loomrl NOUN list` and `loomrl NOUN show ID`, made of the declarations of a record."""
 
+import getpass
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +13,7 @@ from rich.console import Console
 from loomrl.errors import ConfigError
 from loomrl.experiments.commands.face import LIST, face, open_face_store, without
 from loomrl.experiments.commands.output import emit, table
-from loomrl.record.declaration import Column, Detail, Found, Query, Record
+from loomrl.record.declaration import Action, Column, Detail, Found, Query, Record
 
 if TYPE_CHECKING:
     from loomrl.store import LoomDB
@@ -56,10 +57,36 @@ def add_list(
 
     first = {} if id is None else {"id": _argument(id)}
     parameters = first | filters | limit | shown
-    command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    command.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    _declare(command, parameters)
     about = record.about if show is None else f"{record.about} With an id: {inspect.getdoc(show)}"
     app.command(LIST, help=about)(command if record.reads_store else without("--store")(command))
+    if isinstance(listed, Detail):
+        for action in listed.actions:
+            _add_action(app, listed, action)
+
+
+def _add_action(app: typer.Typer, detail: Detail, action: Action) -> None:
+    """Add a command that does something with a record, and prints its row afterwards."""
+    record = detail.record
+    fields = {each.name: _option(each.name, str, each.about, each.default) for each in action.fields}
+    fields["who"] = _option("who", str, "Your name; by default your account's.", "")
+
+    def command(*, id: str, **values: str) -> None:
+        with open_face_store() as db:
+            row = action.do(db, id, values | {"who": values["who"] or getpass.getuser()})
+        cells = [column.text(row) for column in record.columns]
+        emit(record.as_json(row), show=lambda console: console.print(table("", _heads(record.columns), [cells])))
+
+    argument = Annotated[str, typer.Argument(metavar=detail.id)]
+    parameters = {"id": inspect.Parameter("id", KEYWORD, annotation=argument)} | fields
+    _declare(command, parameters)
+    app.command(action.word, help=action.about)(command)
+
+
+def _declare(command: Callable[..., None], parameters: Mapping[str, inspect.Parameter]) -> None:
+    """Give a command parameters that are made as it runs."""
+    command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    command.__annotations__ = {name: each.annotation for name, each in parameters.items()}
 
 
 def _show_command(detail: Detail) -> Callable[..., None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loomrl.experiments.commands.face import RUN, Host, Tls, Who, Why, open_face_store, verb, with_store, without
+from loomrl.experiments.commands.face import RUN, Host, Tls, Who, Why, verb, with_store, without
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit
 from loomrl.observability.log import teller
@@ -117,20 +117,6 @@ add_list(app, TRAINING)
 
 
 @app.command()
-def cancel(
-    id: Id,
-    who: Who = "",
-    why: Why = "",
-) -> None:
-    """Have a job end: at once if it has not begun, else as soon as its training or its gate has stopped."""
-    from loomrl.coordinator import ledger
-
-    with open_face_store() as db:
-        job = ledger.cancel(db, ledger.find_job(db, id).id, who=who or getpass.getuser(), why=why, at=time.time())
-    _print_job(job)
-
-
-@app.command()
 def report(
     words: Words,
     job: Annotated[str | None, typer.Option(help="The report of this job, once it is over.")] = None,
@@ -195,7 +181,7 @@ def _service(coordinator: "Coordinator") -> "TrainingService":
 
 def _print_job(job: "TrainingJob") -> None:
     text = f"{job.id} {job.phase}: {job.reason}"
-    emit(training_as_json(job), show=lambda console: console.print(text, highlight=False, markup=False))
+    emit(training_as_json(job), text)
 
 
 def _say(text: str) -> None:

@@ -98,7 +98,7 @@ def ask(
         asked = ask_people(db, _hub_of(db, contents, name), rubric.criteria, count=count, days=days)
     result = {"trajectories": asked, "questions": asked * len(rubric.criteria)}
     said = f"{result['questions']} questions about {asked} trajectories wait for {days:g} days."
-    emit(result, show=lambda console: console.print(said, highlight=False))
+    emit(result, said)
 
 
 @app.command()

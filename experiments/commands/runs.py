@@ -1,6 +1,5 @@
 """`loomrl runs …` and `loomrl policies …`: trainings and evaluations, and the versions that they made."""
 
-import getpass
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.face import Who, Why, face, nouns, open_face_store, without
+from loomrl.experiments.commands.face import face, nouns, open_face_store, without
 from loomrl.experiments.commands.listing import add_list, find, print_found, render_found
 from loomrl.experiments.commands.output import emit, table
 from loomrl.record.catalogue import TRAJECTORY_RECORDS
@@ -45,21 +44,6 @@ def _show_run(
 
 
 add_list(runs, RUN, show=_show_run)
-
-
-@runs.command()
-def stop(
-    run: Annotated[str, typer.Argument(help="A run that is being trained, on any machine.")],
-    who: Who = "",
-    why: Why = "no reason given",
-) -> None:
-    """Ask a run to end after its present update, with a checkpoint. `loomrl train --resume --run RUN` goes on."""
-    from loomrl.store.runs import ask_to_stop
-
-    with open_face_store() as db:
-        ask_to_stop(db, run, who=who or getpass.getuser(), why=why, at=time.time())
-    said = f"{run} ends after its present update."
-    emit({"run": run}, show=lambda console: console.print(said, highlight=False))
 
 
 def _show_policy(
@@ -147,8 +131,7 @@ def _show_trajectory(
 @contextmanager
 def _open_index() -> "Iterator[LoomDB]":
     """The index of trajectories, brought up to date."""
-    from loomrl.console.index import Indexer
-    from loomrl.console.source import open_source
+    from loomrl.console.source import Indexer, open_source
 
     with closing(open_source(face().store)) as source:
         indexer = Indexer(source)
@@ -211,7 +194,7 @@ def export(
         asked = None if preference is None else parse_preference(preference)
         version = exported(policy, db, folder, onnx=onnx, stable_baselines=stable_baselines, preference=asked)
     result = {"policy": version, "folder": str(folder)}
-    emit(result, show=lambda console: console.print(f"{version} is in {folder}", highlight=False))
+    emit(result, f"{version} is in {folder}")
 
 
 @policies.command("import")
@@ -234,7 +217,7 @@ def take_over(
     with closing(open_environment(GymnasiumEnvironment(id=environment), {})) as place:
         read(file, place.observation_space, place.action_space, most_mb=most_mb).save(folder)
     result = {"file": str(file), "folder": str(folder), "environment": environment}
-    emit(result, show=lambda console: console.print(f"{file} is in {folder}", highlight=False))
+    emit(result, f"{file} is in {folder}")
 
 
 @policies.command()

@@ -1,8 +1,7 @@
 """Endpoints: who answers, A/B tests, and the monitor's interventions."""
 
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,10 +14,18 @@ from loomrl.console.listing import ListPage
 from loomrl.console.page import PageRequest, Pages
 from loomrl.console.session import ConsoleRole
 from loomrl.http.site import Refused
-from loomrl.record.catalogue import AB_TEST_RECORDS, ENDPOINT_RECORDS, EndpointRow
+from loomrl.record.catalogue import (
+    AB_TEST_RECORDS,
+    ENDPOINT_RECORDS,
+    HIT_RECORDS,
+    QUARANTINE_RECORDS,
+    EndpointRow,
+    HitRow,
+)
+from loomrl.record.declaration import Query, Record
 from loomrl.record.detail import AB_TEST, ENDPOINT, OBSERVED, find_ab_test
 from loomrl.store import LoomDB
-from loomrl.store.ab_tests import AbTest, stop_test
+from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm
 from loomrl.store.endpoints import Role as ArmRole
 from loomrl.store.events import EVENTS
@@ -27,7 +34,6 @@ from loomrl.store.replicas import front_of
 from loomrl.store.sessions import Quarantine, list_quarantined, record_quarantine
 
 PARTS = 48
-HITS = 1000
 MOST_ROWS = 20_000
 """Observations that a page reads."""
 
@@ -38,8 +44,7 @@ def shares_of(arms: Iterable[Arm]) -> list[tuple[str, float]]:
 
 
 def _bar(visit: PageRequest, row: EndpointRow) -> Any:
-    parts: Any = visit.templates.get_template("parts.html").module
-    return parts.shares(shares_of(row.endpoint.arms))
+    return visit.parts.shares(shares_of(row.endpoint.arms))
 
 
 ENDPOINTS = ListPage[EndpointRow](
@@ -67,7 +72,6 @@ def add_to(pages: Pages) -> None:
     pages.get("/endpoints/{id}", _show)
     ENDPOINTS.add_to(pages)
     AB_TESTS.add_to(pages)
-    pages.post("/ab/{id}", _stop, role=ConsoleRole.OPERATOR)
     pages.get("/monitor", _monitor)
     pages.post("/monitor/free", _free, role=ConsoleRole.OPERATOR)
 
@@ -98,30 +102,22 @@ def traffic_chart(db: LoomDB, name: str) -> Markup:
     return line_chart("Users and sessions", times, traffic_of(observed), x_form="clock")
 
 
-def _stop(visit: PageRequest) -> Response:
-    test = AB_TESTS.find(visit)["test"]
-    why = visit.form.get("why", "").strip()
-    if not why:
-        raise Refused(400, "Say why: the reason stays on record.")
-    reason = f"{why} ({visit.who})"
-    stop_test(visit.source.db, test.name, at=time.time(), keep=visit.form.get("keep", ""), reason=reason)
-    return visit.back(f"/ab/{test.name}")
-
-
 def _monitor(visit: PageRequest) -> Response:
-    db = visit.source.db
-    hits: Counter[tuple[str, ...]] = Counter()
-    latest: dict[tuple[str, ...], float] = {}
-    sessions: dict[tuple[str, ...], list[str]] = {}
-    events = EVENTS.recent(db, kind="monitor.hit", limit=HITS)
-    for _, event in events:
-        kind = (event.subject, *(str(event.data.get(name, "")) for name in ("arm", "version", "rule", "what", "then")))
-        hits[kind] += int(event.data.get("count", 1))
-        latest.setdefault(kind, event.created_at)
-        sessions.setdefault(kind, [str(each) for each in event.data.get("sessions", [])][:3])
-    rows = [(kind, count, latest[kind], sessions[kind]) for kind, count in hits.most_common(200)]
-    held = list_quarantined(db)
-    return visit.page("monitor.html", rows=rows, held=held, is_whole=len(events) < HITS, position=EVENTS.last(db))
+    def rows_of(record: Record[Any]) -> Sequence[Any]:
+        return record.page(visit.source.db, Query(limit=record.limit)).rows
+
+    def free(_: PageRequest, row: Quarantine) -> Any:
+        return visit.parts.post(visit.session, "/monitor/free", "Free", session=row.session, endpoint=row.endpoint)
+
+    def sessions(_: PageRequest, row: HitRow) -> Any:
+        return visit.parts.links("trajectories", row.counted.sessions[:3])
+
+    can_free = {"free": free} if visit.session.role >= ConsoleRole.OPERATOR else {}
+    lists = [
+        ("In quarantine", QUARANTINE_RECORDS, rows_of(QUARANTINE_RECORDS), can_free),
+        ("Interventions", HIT_RECORDS, rows_of(HIT_RECORDS), {"sessions": sessions}),
+    ]
+    return visit.page("monitor.html", lists=lists, position=EVENTS.last(visit.source.db))
 
 
 def _free(visit: PageRequest) -> Response:

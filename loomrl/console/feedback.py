@@ -61,8 +61,7 @@ def _inbox(visit: PageRequest) -> Response:
 
 def _opinion(visit: PageRequest, row: Feedback) -> Any:
     """A thumb, stars, or a number."""
-    parts: Any = visit.templates.get_template("parts.html").module
-    return parts.opinion(row.kind, row.value)
+    return visit.parts.opinion(row.kind, row.value)
 
 
 GIVEN = ListPage[Feedback](

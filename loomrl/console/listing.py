@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from starlette.responses import Response
@@ -10,12 +11,13 @@ from loomrl.console.page import PAGE, PageRequest, Pages
 from loomrl.console.session import ConsoleRole
 from loomrl.errors import ConfigError, StoreAway, StoreError
 from loomrl.http.site import Refused
-from loomrl.record.declaration import Detail, Found, Page, Query, Record
+from loomrl.record.declaration import Action, Detail, Found, Page, Query, Record, path_to
 from loomrl.store.events import EVENTS
 
 R = TypeVar("R")
 LONGEST = 500
 """Characters of a filter's value."""
+LONGEST_TEXT = 2000
 
 
 # no slots: see loomrl.record.declaration
@@ -44,7 +46,25 @@ class ListPage(Generic[R]):
         """Add the page of the list and, unless it is a page of its own, that of a record."""
         pages.get(self.path, self.show, role=self.role)
         if self.detail is not None:
+            self.add_actions(pages)
             pages.get(self.path + "/{id:path}", self.show_one, role=self.role)
+
+    def add_actions(self, pages: Pages) -> None:
+        """Add what can be done with a record."""
+        assert self.detail is not None
+        for action in self.detail.actions:
+            pages.post(f"{self.path}/{{id}}/{action.word}", partial(self.act, action), role=ConsoleRole.OPERATOR)
+
+    def act(self, action: Action, visit: PageRequest) -> Response:
+        """Do what a form of the record's page asks for."""
+        self.find(visit)
+        said = {each.name: visit.form.get(each.name, "").strip()[:LONGEST_TEXT] for each in action.fields}
+        for each in action.fields:
+            if each.is_needed and not said[each.name]:
+                raise Refused(400, f"Say why: {each.about}")
+        id = visit.segment("id")
+        action.do(visit.source.db, id, said | {"who": visit.who})
+        return visit.back(path_to(self.path[1:], id))
 
     def show(self, visit: PageRequest, **more: Any) -> Response:
         """The page that the address asks for."""

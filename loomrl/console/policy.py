@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from loomrl.console.listing import ListPage
 from loomrl.console.page import PageRequest, Pages
-from loomrl.console.run import changed
+from loomrl.console.run_table import differing
 from loomrl.http.site import Refused
 from loomrl.record.catalogue import POLICY_RECORDS, PolicyRow, evaluation_text, judged
 from loomrl.record.detail import POLICY
@@ -35,9 +35,8 @@ def add_to(pages: Pages) -> None:
 
 def _interval(visit: PageRequest, row: PolicyRow) -> Any:
     """The latest evaluation as a mark."""
-    parts: Any = visit.templates.get_template("parts.html").module
     mark = None if row.evaluation is None else judged(row.evaluation)["interval"]
-    return "" if mark is None else parts.interval([mark], mark["least"], mark["most"])
+    return "" if mark is None else visit.parts.interval([mark], mark["least"], mark["most"])
 
 
 POLICY_LIST = ListPage[PolicyRow](
@@ -70,7 +69,7 @@ def _compare(visit: PageRequest) -> Response:
     a, b = (policy_at(visit, visit.query(name)) for name in ("a", "b"))
     runs = [RUNS.find(db, each.run) for each in (a, b)]
     judged = evaluations_of(db, [a.id, b.id])
-    settings = changed(runs[0], runs[1]) if runs[0] and runs[1] else []
+    settings = differing([run for run in runs if run is not None]) if all(runs) else []
     return visit.page("compare.html", a=a, b=b, scores=scores_of(judged.get(a.id), judged.get(b.id)), settings=settings)
 
 

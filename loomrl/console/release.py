@@ -25,7 +25,7 @@ from loomrl.release.ledger import Release, command_release, evidence_as_json
 from loomrl.release.passage import Command, parse_command, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.releases import RELEASES, ReleaseRow
-from loomrl.store.verdicts import StoredVerdict, approve_verdict
+from loomrl.store.verdicts import StoredVerdict
 
 MOMENTS = 60
 FRESH_S = 5.0
@@ -70,7 +70,6 @@ def add_to(pages: Pages) -> None:
     pages.post("/releases/{id}", _say, role=ConsoleRole.OPERATOR)
     RELEASES_PAGE.add_to(pages)
     VERDICTS_PAGE.add_to(pages)
-    pages.post("/verdicts/{id}", _approve, role=ConsoleRole.OPERATOR)
 
 
 RELEASES_PAGE = ListPage[ReleaseRow](
@@ -188,11 +187,3 @@ def limit_of(finding: Finding) -> float | None:
     if guard.times is not None or guard.quantile is not None:
         return None
     return guard.margin if guard.better is Better.LOWER else -guard.margin
-
-
-def _approve(visit: PageRequest) -> Response:
-    verdict = VERDICTS_PAGE.find(visit)["verdict"]
-    approve_verdict(
-        visit.source.db, verdict.id, who=visit.who, at=time.time(), comment=visit.form.get("comment", "").strip()[:2000]
-    )
-    return visit.back(f"/verdicts/{quote(verdict.id, safe='')}")

@@ -11,9 +11,7 @@ from loomrl.console.comparison import comparison_table, headlines
 from loomrl.console.page import PageRequest, Pages
 from loomrl.errors import LoomError
 from loomrl.http.site import Refused
-from loomrl.load import parse_yaml
 from loomrl.record.detail import RUN
-from loomrl.schema import Difference, differences
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.runs import RUNS, Run, RunStatus, asked_to_stop, load_experiment
@@ -172,15 +170,3 @@ def _panels(names: Collection[str], unit: Unit) -> list[dict[str, Any]]:
         for title, panels in sections(names, unit=unit).items()
         for panel in panels
     ]
-
-
-def changed(mine: Run, other: Run) -> list[Difference]:
-    """Settings that differ between the experiments of two runs."""
-    return differences(_tree(mine.resolved), _tree(other.resolved))
-
-
-def _tree(text: str) -> Any:
-    try:
-        return parse_yaml(text, origin="experiment")
-    except LoomError:
-        return {"experiment": text}

@@ -21,6 +21,7 @@ from loomrl.http.site import Refused
 from loomrl.load import parse_yaml
 from loomrl.record import word
 from loomrl.record.catalogue import RUN_RECORDS, Headline, RunRow, headlines_of, judged
+from loomrl.record.detail import RUN
 from loomrl.schema import leaves
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
@@ -43,12 +44,14 @@ RUN_LIST = ListPage[RunRow](
     record=RUN_RECORDS,
     live="run,metrics,evaluation",
     template="runs.html",
+    detail=RUN,
 )
 
 
 def add_to(pages: Pages) -> None:
     """The table, its export, and the comparison of runs."""
     pages.get("/runs", _list)
+    RUN_LIST.add_actions(pages)
     pages.get("/runs.csv", _csv)
     pages.get("/runs.json", _json)
     pages.get("/compare/runs", _compare)

@@ -14,12 +14,12 @@ from urllib.parse import urlencode
 
 from loomrl.errors import ConfigError
 from loomrl.record import word
-from loomrl.record.declaration import Column, Filter, Form, Page, Query, Record, path_to
+from loomrl.record.declaration import Column, Field, Form, Page, Query, Record, path_to
 from loomrl.types import End, Feedback, PolicyVersion, Source, Stage
 
 if TYPE_CHECKING:
     from loomrl.coordinator.job import TrainingJob
-    from loomrl.serving.monitor.ledger import MonitorHit
+    from loomrl.serving.monitor.ledger import CountedHits, MonitorHit
     from loomrl.store import LoomDB
     from loomrl.store.ab_tests import AbTest
     from loomrl.store.archives import ArchiveFile
@@ -70,8 +70,8 @@ def _names_of_endpoints(db: "LoomDB") -> list[str]:
     return [each.name for each in list_endpoints(db)]
 
 
-OF_ENDPOINT = Filter(name="endpoint", about="Only this endpoint.", choices=_names_of_endpoints)
-AT_ENDPOINT = Filter(name="endpoint", about="The endpoint.", choices=_names_of_endpoints, default="policy")
+OF_ENDPOINT = Field(name="endpoint", about="Only this endpoint.", choices=_names_of_endpoints)
+AT_ENDPOINT = Field(name="endpoint", about="The endpoint.", choices=_names_of_endpoints, default="policy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +166,9 @@ RUN_RECORDS = Record[RunRow](
         Column("took", form=Form.LASTING),
     ),
     filters=(
-        Filter(name="text", about="Part of an id or a name."),
-        Filter(name="kind", about="train, evaluate, sweep or serve.", choices=_kinds_of_runs),
-        Filter(
+        Field(name="text", about="Part of an id or a name."),
+        Field(name="kind", about="train, evaluate, sweep or serve.", choices=_kinds_of_runs),
+        Field(
             name="status",
             about="running, finished or failed.",
             choices=_statuses,
@@ -244,8 +244,8 @@ POLICY_RECORDS = Record[PolicyRow](
         Column("made", "version.created_at", Form.TIME),
     ),
     filters=(
-        Filter(name="run", about="Only versions of this run."),
-        Filter(
+        Field(name="run", about="Only versions of this run."),
+        Field(
             name="stage",
             about="candidate, canary, production or retired.",
             choices=lambda _: [stage.value for stage in Stage],
@@ -288,7 +288,7 @@ ENDPOINT_RECORDS = Record[EndpointRow](
     columns=(
         Column("endpoint", "endpoint.name", to="endpoints"),
         Column("state", "endpoint.state", Form.STATUS),
-        Column("arms", lambda row: arms_text(row.endpoint.arms)),
+        Column("arms", lambda row: arms_text(row.endpoint.arms), Form.WORDS),
         Column("policies", form=Form.COUNT),
         Column("gateways", form=Form.COUNT),
         Column("revision", "endpoint.revision", Form.COUNT),
@@ -324,33 +324,33 @@ TRAJECTORY_RECORDS = Record["Indexed"](
     columns=(
         Column("trajectory", "id", to="trajectories"),
         Column("environment"),
-        Column("family"),
+        Column("family", under="environment"),
         Column("level", form=Form.COUNT),
         Column("reward", form=Form.NUMBER),
         Column("success", form=Form.NUMBER),
         Column("ending", form=Form.STATUS),
         Column("length", form=Form.COUNT),
-        Column("version", lambda row: row.version if row.version >= 0 else None, Form.COUNT),
-        Column("source"),
+        Column("version", lambda row: row.version if row.version >= 0 else None, Form.COUNT, under="length"),
+        Column("source", under="ending"),
         Column("stored", "created_at", Form.TIME),
     ),
     filters=(
-        Filter(name="run", about="Only trajectories of this run."),
-        Filter(name="environment", about="Only this environment."),
-        Filter(name="family", about="Only this family of tasks."),
-        Filter(
+        Field(name="run", about="Only trajectories of this run."),
+        Field(name="environment", about="Only this environment."),
+        Field(name="family", about="Only this family of tasks."),
+        Field(
             name="source",
             about="rollout, evaluation, production or foreign.",
             choices=lambda _: [source.value for source in Source],
             is_closed=True,
         ),
-        Filter(
+        Field(
             name="ending",
             about="terminated, truncated or failed.",
             choices=lambda _: [end.value for end in End],
             is_closed=True,
         ),
-        Filter(name="hub", about="Only this hub, such as endpoint-policy."),
+        Field(name="hub", about="Only this hub, such as endpoint-policy."),
     ),
     read=_read_trajectories,
     none="No trajectories. `loomrl train` makes them.",
@@ -440,7 +440,7 @@ VERDICT_RECORDS = Record["StoredVerdict"](
         Column("suite"),
         Column("made", "created_at", Form.TIME),
     ),
-    filters=(Filter(name="policy", about="Only verdicts on this policy."),),
+    filters=(Field(name="policy", about="Only verdicts on this policy."),),
     read=_read_verdicts,
     as_json=verdict_as_json,
     none="The gate has judged nothing yet. `loomrl gate VERSION` does.",
@@ -510,7 +510,7 @@ DATASET_RECORDS = Record["Dataset"](
         Column("from", lambda row: ", ".join(row.content["hubs"])),
         Column("made", "created_at", Form.TIME),
     ),
-    filters=(Filter(name="trajectory", about="Only data sets with this trajectory."),),
+    filters=(Field(name="trajectory", about="Only data sets with this trajectory."),),
     read=_read_datasets,
     as_json=dataset_as_json,
     none="No data sets. `loomrl data freeze ENDPOINT` makes one.",
@@ -567,7 +567,7 @@ FEEDBACK_RECORDS = Record[Feedback](
         Column("words", lambda row: row.comment or str(row.data.get("text", "")), Form.WORDS),
         Column("given", "created_at", Form.TIME),
     ),
-    filters=(Filter(name="trajectory", about="Only feedback on this trajectory, whose id is its session's."),),
+    filters=(Field(name="trajectory", about="Only feedback on this trajectory, whose id is its session's."),),
     read=_read_feedback,
     none="No feedback. `loomrl feedback give SESSION --thumb up` gives some.",
 )
@@ -660,14 +660,14 @@ class HitRow:
     """A finding of the monitor, and how often it was made."""
 
     hit: "MonitorHit"
-    count: int
+    counted: "CountedHits"
 
 
 def _read_hits(db: "LoomDB", query: Query) -> Page[HitRow]:
     from loomrl.serving.monitor.ledger import hits_on_record
 
-    found = hits_on_record(db, endpoint=query.get("endpoint") or "")
-    return Page([HitRow(hit, count) for hit, count in found.most_common(query.limit)])
+    found = [HitRow(*each) for each in hits_on_record(db, endpoint=query.get("endpoint") or "").items()]
+    return Page(found[: query.limit])
 
 
 HIT_RECORDS = Record[HitRow](
@@ -675,17 +675,19 @@ HIT_RECORDS = Record[HitRow](
     plural="hits",
     about="Count the hits of the monitor's rules by arm and version.",
     columns=(
-        Column("endpoint", "hit.endpoint"),
+        Column("rule", "hit.rule"),
+        Column("then", "hit.then"),
+        Column("endpoint", "hit.endpoint", to="endpoints"),
         Column("arm", "hit.arm"),
         Column("version", "hit.version"),
-        Column("rule", "hit.rule"),
         Column("what", "hit.what"),
-        Column("then", "hit.then"),
-        Column("count", form=Form.COUNT),
+        Column("count", "counted.count", Form.COUNT),
+        Column("latest", "counted.at", Form.TIME),
+        Column("sessions", lambda row: ", ".join(row.counted.sessions[:3])),
     ),
     filters=(OF_ENDPOINT,),
     read=_read_hits,
-    as_json=lambda row: {**asdict(row.hit), "count": row.count},
+    as_json=lambda row: {**asdict(row.hit), **asdict(row.counted)},
     none="The monitor has found nothing.",
     limit=1000,
 )
@@ -702,8 +704,8 @@ QUARANTINE_RECORDS = Record["Quarantine"](
     plural="quarantined",
     about="List the sessions whose calls are refused, oldest first.",
     columns=(
-        Column("session"),
-        Column("endpoint"),
+        Column("session", to="trajectories"),
+        Column("endpoint", to="endpoints"),
         Column("rule"),
         Column("since", "at", Form.TIME),
     ),
@@ -825,8 +827,8 @@ EVENT_RECORDS = Record[EventRow](
         Column("position", form=Form.COUNT),
     ),
     filters=(
-        Filter(name="kind", about="A kind, such as deployment.made, or its first part.", choices=_kinds_of_events),
-        Filter(name="subject", about="Only events about this subject."),
+        Field(name="kind", about="A kind, such as deployment.made, or its first part.", choices=_kinds_of_events),
+        Field(name="subject", about="Only events about this subject."),
     ),
     read=_read_events,
     as_json=event_as_json,

@@ -75,6 +75,8 @@ class Column(Generic[R]):
     """The console's page about the cell: the first part of its address, or a function of the row."""
     sort: str = ""
     """The name of the order by this column, if the list can be sorted by it."""
+    under: str = ""
+    """The column below whose cells a browser shows this one, where a list is too wide."""
 
     @property
     def is_right(self) -> bool:
@@ -107,16 +109,18 @@ class Column(Generic[R]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """A filter of a list: an option of the command, a field of the console's form, a part of its address."""
+class Field:
+    """A value that people may give, as a filter of a list: an option of the command, a field of the console's form."""
 
     name: str
     about: str
-    choices: Callable[["LoomDB"], Sequence[str]] | None = None
-    """The values to offer."""
+    choices: Callable[[Any], Sequence[str]] | None = None
+    """The values to offer: of a filter by the LoomDB, of an action by the record."""
     is_closed: bool = False
     """No value but these choices is possible."""
     default: str = ""
+    is_needed: bool = False
+    """At the console it has to be given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +164,7 @@ class Record(Generic[R]):
     """One sentence: the help of the list."""
     columns: Sequence[Column[R]]
     read: Callable[["LoomDB", Query], Page[R]]
-    filters: Sequence[Filter] = ()
+    filters: Sequence[Field] = ()
     as_json: Callable[[R], Mapping[str, Any]] = row_as_json
     none: str
     """The message if there is none, with the command that makes one."""
@@ -204,6 +208,20 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Action:
+    """Something that people may do with a record: a command on its noun, and a form on its page."""
+
+    word: str
+    about: str
+    """One sentence: the help of the command."""
+    fields: Sequence[Field] = ()
+    can: Callable[[Found], bool]
+    """True while there is anything to do."""
+    do: Callable[["LoomDB", str, Mapping[str, str]], Any]
+    """Does it to the record of an id, with its fields and `who`; the record's row afterwards."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Detail:
     """What is shown of a single record."""
 
@@ -219,6 +237,7 @@ class Detail:
     parts: Sequence[Part] = ()
     texts: Sequence[Column[Found]] = ()
     """Long texts, folded in the console; programs get them from the JSON."""
+    actions: Sequence[Action] = ()
     as_json: Callable[[Found], Mapping[str, Any]] | None = None
 
     def cells(self, found: Found) -> list[tuple[Column[Any], Any]]:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -30,15 +31,17 @@ from loomrl.record.catalogue import (
     judged,
     training_as_json,
 )
-from loomrl.record.declaration import Column, Detail, Form, Found, Part, linked, path_to
+from loomrl.record.declaration import Action, Column, Detail, Field, Form, Found, Part, linked, path_to
 
 if TYPE_CHECKING:
+    from loomrl.coordinator.job import TrainingJob
     from loomrl.store import LoomDB
     from loomrl.store.observations import Observation
     from loomrl.store.policies import Evaluation
 
 OBSERVED = 500
 """Latest rows of observations that an endpoint's outcomes are computed from."""
+WHY = "Reason, kept on record."
 FEW = 20
 """Other records on a page."""
 EVALUATIONS_OF_IT = Part(
@@ -78,6 +81,13 @@ def find_run(db: "LoomDB", id: str) -> Found:
     }
 
 
+def _stop_run(db: "LoomDB", id: str, said: Mapping[str, str]) -> RunRow:
+    from loomrl.store.runs import RUNS, ask_to_stop
+
+    ask_to_stop(db, id, who=said["who"], why=said["why"], at=time.time())
+    return RunRow(RUNS.require(db, id), None)
+
+
 RUN = Detail(
     record=RUN_RECORDS,
     about="Show a run: its state, its result, where it came from.",
@@ -109,6 +119,16 @@ RUN = Detail(
         ),
     ),
     texts=(Column("Resolved settings", "run.run.resolved"),),
+    actions=(
+        Action(
+            word="stop",
+            about="Ask a run to end after its present update, with a checkpoint. `loomrl train --resume --run RUN` "
+            "goes on.",
+            fields=(Field(name="why", about=WHY, default="no reason given", is_needed=True),),
+            can=lambda found: found["run"].run.kind == "train" and found["run"].run.status == "running",
+            do=_stop_run,
+        ),
+    ),
     as_json=lambda found: asdict(found["run"].run),
 )
 
@@ -342,6 +362,12 @@ def _advice(found: Found) -> str:
     return f"release it as {strategy['name']} from {strategy['share']:.0%}" if verdict.is_allowed and strategy else ""
 
 
+def _approve(db: "LoomDB", id: str, said: Mapping[str, str]) -> Any:
+    from loomrl.store.verdicts import approve_verdict
+
+    return approve_verdict(db, id, who=said["who"], at=time.time(), comment=said["comment"])
+
+
 VERDICT = Detail(
     record=VERDICT_RECORDS,
     about="Show a verdict with its evidence.",
@@ -378,6 +404,15 @@ VERDICT = Detail(
         ),
     ),
     texts=(Column("The whole report", lambda found: json.dumps(found["verdict"].report, indent=1, default=str)),),
+    actions=(
+        Action(
+            word="approve",
+            about="Approve a verdict that waits for a person, whom its suite names.",
+            fields=(Field(name="comment", about=WHY),),
+            can=lambda found: found["verdict"].outcome == "waiting" and not found["verdict"].approved_by,
+            do=_approve,
+        ),
+    ),
     as_json=lambda found: VERDICT_RECORDS.as_json(found["verdict"]),
 )
 
@@ -426,6 +461,13 @@ def _ab_json(found: Found) -> Mapping[str, Any]:
     return {**ab_as_json(found["test"]), **as_json(found["result"])}
 
 
+def _end_test(db: "LoomDB", name: str, said: Mapping[str, str]) -> Any:
+    from loomrl.store.ab_tests import stop_test
+
+    reason = f"{said['reason']} ({said['who']})" if said["reason"] else ""
+    return stop_test(db, name, at=time.time(), keep=said["keep"], reason=reason)
+
+
 AB_TEST = Detail(
     record=AB_TEST_RECORDS,
     about="Show a test's result up to now. It may be looked at any time.",
@@ -454,6 +496,22 @@ AB_TEST = Detail(
                 Column("to", "finding.high", Form.SIGNED),
                 Column("verdict", "said", Form.STATUS),
             ),
+        ),
+    ),
+    actions=(
+        Action(
+            word="stop",
+            about="End a test. Its users follow the endpoint's shares again, and the arms that came with it go.",
+            fields=(
+                Field(name="reason", about=WHY, is_needed=True),
+                Field(
+                    name="keep",
+                    about="The arm that gets all of the traffic.",
+                    choices=lambda found: [*found["test"].shares],
+                ),
+            ),
+            can=lambda found: found["test"].phase != "stopped",
+            do=_end_test,
         ),
     ),
     as_json=_ab_json,
@@ -524,6 +582,12 @@ def find_training(db: "LoomDB", id: str) -> Found:
     return {"training": rows[-1], "log": rows}
 
 
+def _cancel(db: "LoomDB", id: str, said: Mapping[str, str]) -> "TrainingJob":
+    from loomrl.coordinator import ledger
+
+    return ledger.cancel(db, ledger.find_job(db, id).id, who=said["who"], why=said["why"], at=time.time())
+
+
 TRAINING = Detail(
     record=TRAINING_RECORDS,
     about="Show a job from its request to its end: every row of its log.",
@@ -546,6 +610,15 @@ TRAINING = Detail(
                 Column("who"),
                 Column("reason", form=Form.WORDS),
             ),
+        ),
+    ),
+    actions=(
+        Action(
+            word="cancel",
+            about="Have a job end: at once if it has not begun, else as soon as its training or its gate has stopped.",
+            fields=(Field(name="why", about=WHY, is_needed=True),),
+            can=lambda found: found["training"].is_open and not found["training"].is_cancelled,
+            do=_cancel,
         ),
     ),
     as_json=lambda found: {

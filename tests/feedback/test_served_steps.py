@@ -18,8 +18,7 @@ from loomrl.serving.retention.sweep import Sweeper
 from loomrl.store import open_store
 from loomrl.store.datasets import Dataset, read_rows
 from loomrl.store.rewards import StoredReward, store_rewards
-from tests.serving.control_support import CARTPOLE, TWO, control_policy
-from tests.serving.test_act import Pole
+from tests.serving.control_support import CARTPOLE, TWO, Pole, control_policy
 
 SESSIONS = 30
 SEEN = np.random.default_rng(5).normal(size=(SESSIONS, 4)).round(3)
