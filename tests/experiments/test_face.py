@@ -88,7 +88,7 @@ SINGLE = (
     (
         "endpoints",
         "support",
-        ("Arms", "90 %", "Outcomes", "544", "Releases", "support-1", "Revisions", "first version"),
+        ("Arms", "90 %", "Outcomes", "544", "support-1", "Revisions", "first version"),
     ),
     ("gate", "verdict-1", ("+0.09", "loomrl gate approve verdict-1", "Checks", "0 of 200 break no_cards")),
     ("ab", "tone", ("nothing is proved yet", "No value of success", "baseline", "warm")),
