@@ -91,7 +91,7 @@ def check(sweep: Sweep) -> None:
             _build(sweep, {path: value})
     rng = random.Random(sweep.seed)
     for _ in range(DRAWS):
-        point = {path: drawn(dimension, rng) for path, dimension in sweep.space.items()}
+        point = {path: draw_value(dimension, rng) for path, dimension in sweep.space.items()}
         _built(sweep, point)
     _build(sweep, point)
 
@@ -113,7 +113,7 @@ def _build(sweep: Sweep, point: Mapping[str, Any]) -> None:
         config.look()
 
 
-def drawn(dimension: Any, rng: random.Random) -> Any:
+def draw_value(dimension: Any, rng: random.Random) -> Any:
     """A value of a dimension."""
     if isinstance(dimension, Choice | Grid):
         return rng.choice(dimension.values)

@@ -20,7 +20,7 @@ from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
-from loomrl.experiments.evaluate_control import returned
+from loomrl.experiments.evaluate_control import format_return
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts, reporter_of
 from loomrl.experiments.preflight import check_parts
 from loomrl.experiments.summary import RunSummary
@@ -283,7 +283,7 @@ def render(result: TrainResult, console: Console) -> None:
 def _rows(comparison: Comparison) -> tuple[str, Sequence[tuple[str, ...]]]:
     before, after = comparison.before, comparison.after
     if "success" not in after["overall"]:
-        return "Return", [("all", returned(before["overall"]), returned(after["overall"]))]
+        return "Return", [("all", format_return(before["overall"]), format_return(after["overall"]))]
     rows = [("all", _cell(before["overall"]), _cell(after["overall"]))]
     for name in after["by_family"]:
         rows.append((name, _cell(before["by_family"].get(name)), _cell(after["by_family"][name])))

@@ -49,6 +49,8 @@ class ArrayLearner(OwnSteps):
         super().build()
         self._chance = torch.Generator().manual_seed(int(self.config.seed or 0))
         self._scale = Normalizer(1)
+        self.parts: dict[str, Any] = {}
+        """What an algorithm adds that has a state, by its name there; None for a part that is not used."""
         own = self.own
         self.distribution: Any = (
             own.net.distribution if isinstance(own, ActorModule) else open_distribution(acts(own.action_space))
@@ -214,19 +216,23 @@ class ArrayLearner(OwnSteps):
 
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's state, with the random generator and the scale of rewards."""
+        """RLlib's state, with the random generator, the scale of rewards and the algorithm's parts."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
-            state[OURS] = {"chance": self._chance.get_state(), "scale": deepcopy(self._scale.state_dict())}
+            parts = {name: part.state_dict() for name, part in self.parts.items() if part is not None}
+            state[OURS] = {"chance": self._chance.get_state(), "scale": deepcopy(self._scale.state_dict()), **parts}
         return state
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
+        """Resume from `state`; a part that was not used there starts fresh."""
         super().set_state(state)
         if OURS in state:
             self._chance.set_state(state[OURS]["chance"])
             self._scale.load_state_dict(state[OURS]["scale"])
+            for name, part in self.parts.items():
+                if part is not None and name in state[OURS]:
+                    part.load_state_dict(state[OURS][name])
 
 
 class PartsLearner(ArrayLearner):

@@ -47,6 +47,7 @@ class PPOLearner(ArrayLearner):
         super().build()
         asked = self.config.settings.curiosity
         self._curiosity = None if asked is None else CuriosityReward(self, asked)
+        self.parts["curiosity"] = self._curiosity
 
     def learn(self, work: ControlWork) -> int:
         """`epochs` passes over the table in minibatches, or fewer once the policy has moved far enough."""
@@ -146,21 +147,6 @@ class PPOLearner(ArrayLearner):
             "values": values_S,
             "returns": advantages_S + values_S,
         }
-
-    @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with curiosity."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state and self._curiosity is not None:
-            state[OURS]["curiosity"] = self._curiosity.state_dict()
-        return state
-
-    @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`; curiosity that was not used there starts fresh."""
-        super().set_state(state)
-        if self._curiosity is not None and "curiosity" in state.get(OURS, {}):
-            self._curiosity.load_state_dict(state[OURS]["curiosity"])
 
     @override
     def _make_modules_ddp_if_necessary(self) -> None:

@@ -94,6 +94,7 @@ class WeaveLearner(PPOLearner):
         paid = max(1, len(settings.tree.leaves))
         self._scale = Normalizer(paid)
         self._wonder = Wonder(self, settings.wonder, columns=paid) if settings.wonder else None
+        self.parts["wonder"] = self._wonder
         self._is_vector = self.own.net.threads.is_vector
         self._experts = Experts(self, settings)
 
@@ -248,21 +249,6 @@ class WeaveLearner(PPOLearner):
             paid = [one + more for one, more in zip(paid, self._wonder.reward(rollouts, judged), strict=True)]
         wide = rewards if self.config.settings.objectives else [reward[..., None] for reward in rewards]
         return [torch.cat([reward, one[..., None]], -1) for reward, one in zip(wide, paid, strict=True)]
-
-    @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the scale of disagreement."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state and self._wonder is not None:
-            state[OURS]["wonder"] = self._wonder.state_dict()
-        return state
-
-    @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        super().set_state(state)
-        if self._wonder is not None and "wonder" in state.get(OURS, {}):
-            self._wonder.load_state_dict(state[OURS]["wonder"])
 
 
 class WeaveConfig(PPOConfig):

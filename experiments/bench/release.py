@@ -43,7 +43,7 @@ class Metric:
     drift_N: Floats | float = 0.0
     """Added to both means."""
 
-    def drawn(self, rng: np.random.Generator, is_challenger_RN: Floats) -> Harm:
+    def draw(self, rng: np.random.Generator, is_challenger_RN: Floats) -> Harm:
         """The harm of units."""
         mean_RN = self.mean + self.drift_N + self.fault * is_challenger_RN
         if self.guard.quantile is not None:
@@ -284,7 +284,7 @@ def _alarms(metric: Metric, drawn: tuple[np.random.Generator, Floats], chance_N:
     release, or all of it.
     """
     rng, taken = drawn
-    harm = metric.drawn(rng, taken)
+    harm = metric.draw(rng, taken)
     usual = 0.05 if metric.guard.quantile is not None else metric.usual
     ours = evidence(harm, taken, chance_N)
     return {
@@ -331,7 +331,7 @@ def missed_share(metric: Metric, size: ReleaseSize) -> float:
     chance = _whole(size)
     missed = 0
     for rng, taken in _blocks(size, chance):
-        harm = metric.drawn(rng, taken)
+        harm = metric.draw(rng, taken)
         worse = evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR)
         missed += int((_promotion_unit(fine_now(harm, taken, chance)) < worse).sum())
     return missed / size.releases
@@ -351,7 +351,7 @@ def good(size: ReleaseSize) -> dict[str, float | None]:
         fine = np.ones(taken.shape, np.bool_)
         worse = np.full(len(taken), len(chance))
         for metric in SHIPPED:
-            harm = metric.drawn(rng, taken)
+            harm = metric.draw(rng, taken)
             worse = np.minimum(worse, evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR))
             if metric.guard.required:
                 fine &= fine_now(harm, taken, chance)

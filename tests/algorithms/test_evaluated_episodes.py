@@ -13,7 +13,7 @@ from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.config import ControlExperiment
 from loomrl.control import play
 from loomrl.control.play import RandomPolicy
-from loomrl.experiments.evaluate_control import played
+from loomrl.experiments.evaluate_control import play_evaluation
 from tests.algorithms.control_envs import Owner
 from tests.algorithms.control_support import MARKS, ppo
 
@@ -60,7 +60,7 @@ def test_environments_are_not_closed_before_they_are_replaced(form: str) -> None
     algo.set_state(state)
     assert algo.train()["env_runners"]["episode_return_mean"] == 4.0
     algo.stop()
-    assert played(RandomPolicy(), experiment).returns == [3.0] * 3
+    assert play_evaluation(RandomPolicy(), experiment).returns == [3.0] * 3
 
 
 @pytest.mark.slow

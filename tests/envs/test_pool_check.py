@@ -8,8 +8,8 @@ import pytest
 
 from loomrl.envs import DialogueEnv, LogicPuzzleEnv, MemoryBufferEnv, MetaReasoningEnv
 from loomrl.errors import ConfigError
-from loomrl.experiments.check_envs import check_all
 from loomrl.gym.catalogue import make, names
+from loomrl.gym.check.run import check_all
 from loomrl.store import open_store
 from loomrl.store.judgements import answer, waiting
 from tests.needs import need
