@@ -222,12 +222,17 @@ class ControlStep(Placed):
 
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's state, with the latest episodes."""
+        """RLlib's state and ours."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
-            state[OURS] = {"window": self.window.state_dict(), "updates": self.updates, "place": self.place}
-            if not self.config.fallback_reasons:
-                state[OURS]["origin"] = origin(self.config, self.get_module())
+            state[OURS] = self.state_dict()
+        return state
+
+    def state_dict(self) -> dict[str, Any]:
+        """The latest episodes, and what the algorithm adds to RLlib's state."""
+        state = {"window": self.window.state_dict(), "updates": self.updates, "place": self.place}
+        if not self.config.fallback_reasons:
+            state["origin"] = origin(self.config, self.get_module())
         return state
 
     @override
@@ -240,8 +245,12 @@ class ControlStep(Placed):
         if not self.config.fallback_reasons and self.config.num_env_runners:  # whose episodes are those of another run
             self.env_runner_group.foreach_env_runner(lambda runner: runner.begin_anew(), local_env_runner=False)
         if OURS in state:
-            self.window.load_state_dict(state[OURS]["window"])
-            self.updates = state[OURS]["updates"]
+            self.load_state_dict(state[OURS])
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state_dict`'s."""
+        self.window.load_state_dict(state["window"])
+        self.updates = state["updates"]
 
     @override
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:

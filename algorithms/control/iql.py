@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
-from loomrl.algorithms.control.learner import OURS, ControlWork
+from loomrl.algorithms.control.learner import ControlWork
 from loomrl.algorithms.control.module import ControlModule
 from loomrl.algorithms.control.offline import (
     Batch,
@@ -72,6 +72,7 @@ class IQLLearner(LoggedLearner):
         self._critics = list(self.own.critics.parameters())
         self._targets = list(self.own.targets.parameters())
         self.recent = None if settings.online is None else ring_of(self, settings.online.replay)
+        self.parts["ring"] = self.recent
         self._steps = NStep(1, settings.gamma, share=(self.rank, self.ranks))
         self._owed = 0.0
 
@@ -142,20 +143,13 @@ class IQLLearner(LoggedLearner):
             self.adam(module_id, name, parameters, rate=self.config.settings.learning_rate)
 
     @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the memory of what was done online."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state and self.recent is not None:
-            state[OURS] |= {"ring": self.recent.state_dict(), "owed": self._owed}
-        return state
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"owed": self._owed}
 
     @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        super().set_state(state)
-        if self.recent is not None and "ring" in state.get(OURS, {}):
-            self.recent.load_state_dict(state[OURS]["ring"])
-            self._owed = state[OURS]["owed"]
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._owed = state["owed"] if self.recent is not None and "ring" in state else 0.0
 
 
 class IQLConfig(LoggedConfig):

@@ -216,23 +216,31 @@ class ArrayLearner(OwnSteps):
 
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's state, with the random generator, the scale of rewards and the algorithm's parts."""
+        """RLlib's state and ours."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
-            parts = {name: part.state_dict() for name, part in self.parts.items() if part is not None}
-            state[OURS] = {"chance": self._chance.get_state(), "scale": deepcopy(self._scale.state_dict()), **parts}
+            state[OURS] = self.state_dict()
         return state
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`; a part that was not used there starts fresh."""
+        """Resume from `state`."""
         super().set_state(state)
         if OURS in state:
-            self._chance.set_state(state[OURS]["chance"])
-            self._scale.load_state_dict(state[OURS]["scale"])
-            for name, part in self.parts.items():
-                if part is not None and name in state[OURS]:
-                    part.load_state_dict(state[OURS][name])
+            self.load_state_dict(state[OURS])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state beside the module."""
+        parts = {name: part.state_dict() for name, part in self.parts.items() if part is not None}
+        return {"chance": self._chance.get_state(), "scale": deepcopy(self._scale.state_dict()), **parts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume; a part that was not used there starts fresh."""
+        self._chance.set_state(state["chance"])
+        self._scale.load_state_dict(state["scale"])
+        for name, part in self.parts.items():
+            if part is not None and name in state:
+                part.load_state_dict(state[name])
 
 
 class PartsLearner(ArrayLearner):

@@ -98,19 +98,15 @@ class LoggedLearner(PartsLearner):
                 self.own.net.log_std.clamp_(*LOG_STD)
 
     @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with that of drawing from the data."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state and self.data is not None:
-            state[OURS]["drawn"] = self.data.chance
-        return state
+    def state_dict(self) -> dict[str, Any]:
+        drawn = {} if self.data is None else {"drawn": self.data.chance}
+        return super().state_dict() | drawn
 
     @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        super().set_state(state)
-        if self.data is not None and "drawn" in state.get(OURS, {}):
-            self.data.chance = state[OURS]["drawn"]
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.data is not None and "drawn" in state:
+            self.data.chance = state["drawn"]
 
 
 def ring_of(learner: PartsLearner, settings: Replay) -> Ring:
@@ -235,12 +231,8 @@ class LoggedStep(ControlStep):
         self.sync_weights()
 
     @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the data's digest."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state:
-            state[OURS]["data"] = self.logged_digest
-        return state
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"data": self.logged_digest}
 
     @override
     def _refuse_another(self, state: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.curiosity import CuriosityReward
-from loomrl.algorithms.control.learner import OURS, ArrayLearner, ControlWork
+from loomrl.algorithms.control.learner import ArrayLearner, ControlWork
 from loomrl.algorithms.control.module import HISTORY
 from loomrl.algorithms.control.rollout import Rollout, Sequences, Table, flatten_observations
 from loomrl.algorithms.control.translation import BATCH, Changes
@@ -290,19 +290,13 @@ class PPO(ControlStep, stock.PPO):
             self._schedule.observe(self.metrics.peek((LEARNER_RESULTS, DEFAULT_MODULE_ID, Metric.POLICY_STEP_KL)))
 
     @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the schedule's."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state:
-            state[OURS]["schedule"] = self._schedule.state_dict()
-        return state
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"schedule": self._schedule.state_dict()}
 
     @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        super().set_state(state)
-        if OURS in state:
-            self._schedule.load_state_dict(state[OURS]["schedule"])
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._schedule.load_state_dict(state["schedule"])
 
     def take_over(self, path: Any) -> None:
         """Continue from a checkpoint with other settings; an adaptive learning rate starts from ours."""

@@ -23,7 +23,7 @@ from typing_extensions import override
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import Brought, ControlStep, collect_fragment
 from loomrl.algorithms.control.config import ControlConfig
-from loomrl.algorithms.control.learner import OURS, ControlWork, PartsLearner
+from loomrl.algorithms.control.learner import ControlWork, PartsLearner
 from loomrl.algorithms.control.module import ActorModule
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.algorithms.control.step_replay import NStep, ReplaySample, Ring
@@ -87,7 +87,9 @@ class SACLearner(PartsLearner):
         columns = {"seen": numbers, "after": numbers, "actions": action}
         columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
         self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
+        self.parts["ring"] = self.ring
         self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
+        self.parts["steps"] = self._steps
         self._owed = 0.0
         self._critics = list(self.own.critics.parameters())
         self._targets = list(self.own.targets.parameters())
@@ -206,21 +208,13 @@ class SACLearner(PartsLearner):
             self.adam(module_id, name, parameters, rate=rate)
 
     @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the replay memory."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state:
-            state[OURS] |= {"ring": self.ring.state_dict(), "steps": self._steps.state_dict(), "owed": self._owed}
-        return state
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"owed": self._owed}
 
     @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        super().set_state(state)
-        if OURS in state:
-            self.ring.load_state_dict(state[OURS]["ring"])
-            self._steps.load_state_dict(state[OURS]["steps"])
-            self._owed = state[OURS]["owed"]
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._owed = state["owed"]
 
 
 class SACConfig(ControlConfig, stock.SACConfig):
