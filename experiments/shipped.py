@@ -41,6 +41,20 @@ def names() -> list[str]:
     return sorted(str(file.relative_to(HOME).with_suffix("")) for file in files)
 
 
+def names_in(folder: Path) -> list[str]:
+    """The names of the files that are shipped in a folder."""
+    return sorted(file.stem for file in folder.glob("*.yaml"))
+
+
+def find_file(name: str, folder: Path, *, what: str) -> Path:
+    """The file of this path, or the one of this name that is shipped in a folder."""
+    if is_file(name):
+        return Path(name)
+    if name in names_in(folder):
+        return folder / f"{name}.yaml"
+    raise ConfigError(f"no such file, and {what} " + unknown("name", name, names_in(folder)))
+
+
 def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
     """The training experiment of `FILE… path=value…`; without a file, the default one."""
     return require_training(resolve_any(words, default=default))
