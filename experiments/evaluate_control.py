@@ -195,7 +195,7 @@ def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, 
     if text == RANDOM:
         return text, RandomPolicy(), None
     if ":" in text:
-        return text, _scripted(text, settings), None
+        return text, _open_scripted(text, settings), None
     if is_control(text):
         return text, ControlPolicy.load(Path(text)), None
     version = find_version(text, db)
@@ -209,7 +209,7 @@ def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, 
     return text, ControlPolicy.load(folder), version.id
 
 
-def _scripted(text: str, settings: Mapping[str, Any]) -> Scripted:
+def _open_scripted(text: str, settings: Mapping[str, Any]) -> Scripted:
     made = named(text, what="--policy")
     try:
         act = made(**settings)

@@ -163,7 +163,7 @@ def judged_words(
 
     Environments other than the file's or the run's give the experiment their own name, unless it is given one.
     """
-    experiment, judged = _judged(words, policies)
+    experiment, judged = _resolve_judged(words, policies)
     if env is not None:
         control = isinstance(experiment, ControlExperiment)
         experiment = experiment.override({"environment": {"id": env}} if control else {"environments": [{"id": env}]})
@@ -171,7 +171,7 @@ def judged_words(
     if any(word.startswith("name=") for word in words) or (env is None and kept == list(words)):
         return experiment, judged
     names = _environments(experiment)
-    if names != _environments(_judged(kept, policies)[0]):
+    if names != _environments(_resolve_judged(kept, policies)[0]):
         experiment = experiment.override({"name": re.sub(r"[^\w.-]+", "-", "-".join(names))[:80]})
     return experiment, judged
 
@@ -187,7 +187,7 @@ def _environments(experiment: AnyExperiment) -> list[str]:
     return [id.rpartition(":")[2].partition("@")[0] for id in ids]
 
 
-def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
+def _resolve_judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
     first = next((word for word in words if "=" not in word), None)
     if first is None or first in names() or is_file(first):
         return resolve(words), list(policies)
