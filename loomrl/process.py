@@ -12,15 +12,31 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Self
 
 PR_SET_PDEATHSIG = 1
 LOOK_S = 0.5
 ENDING_S = 20.0
 """Time for a process to end in order, once a process it needs is dead."""
 ON_LINUX = sys.platform.startswith("linux")
+
+
+class Closing(ABC):
+    """A resource that a `with` block closes at its end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def exit_on_sigterm() -> None:
