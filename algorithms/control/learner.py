@@ -50,7 +50,7 @@ class ArrayLearner(OwnSteps):
         self._chance = torch.Generator().manual_seed(int(self.config.seed or 0))
         self._scale = Normalizer(1)
         self.parts: dict[str, Any] = {}
-        """What an algorithm adds that has a state, by its name there; None for a part that is not used."""
+        """Parts that an algorithm adds, by their names in the state; None for one that is not used."""
         own = self.own
         self.distribution: Any = (
             own.net.distribution if isinstance(own, ActorModule) else open_distribution(acts(own.action_space))

@@ -48,7 +48,7 @@ def _chat_route(dialect: Dialect) -> Route:
 
 
 class CompleteBody(Body):
-    """What a session was worth, at its end."""
+    """The worth of a session, given at its end."""
 
     reward: float | None = None
     success: float | None = None

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from loomrl.config import HubConfig, ServingExperiment
-from loomrl.errors import LoomError, StoreError
+from loomrl.errors import StoreError
 from loomrl.http.listen import is_loopback, open_door
 from loomrl.http.server import Embedded, Limits
 from loomrl.http.site import JSON, Refused, Site, open_to
@@ -25,7 +25,7 @@ from loomrl.safety.redaction import PatternRedactor
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.asgi import Check, GatewayApp
 from loomrl.serving.channel.server import ChannelServer
-from loomrl.serving.deployment.follow import Following, cancel_task
+from loomrl.serving.deployment.follow import Following
 from loomrl.serving.deployment.front import Front, FrontSettings
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.deployment.opening import open_policy
@@ -40,6 +40,7 @@ from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.repeat import again, cancel_task
 from loomrl.serving.routes.act import KINDS
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import EVENTS, Event
@@ -70,7 +71,7 @@ class Presence:
     async def start(self) -> None:
         """Add the row, and begin the heartbeat."""
         self.row = await asyncio.to_thread(beat, self._db, self.row)
-        self._task = asyncio.create_task(self._beat())
+        self._task = asyncio.create_task(again(self._beat, 0.0))
 
     async def change(self, *, version: str | None = None, state: ReplicaState | None = None) -> None:
         """Write a change at once."""
@@ -91,12 +92,8 @@ class Presence:
             log.warning("The row of this process stays until its heartbeat is too old: %s", error)
 
     async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(BEAT_S)
-            try:
-                await asyncio.to_thread(beat, self._db, self.row)
-            except StoreError as error:
-                log.warning("LoomDB does not take the heartbeat: %s", error)
+        await asyncio.sleep(BEAT_S)
+        await asyncio.to_thread(beat, self._db, self.row)
 
 
 class ServiceProcess:
@@ -312,18 +309,6 @@ class FrontProcess(ServiceProcess):
         # apart, because writing a large file must not keep sessions from ending
         self._repeat(lambda: asyncio.to_thread(sweeper.sweep_sessions, now=time.time()), SWEEP_S)
         self._repeat(lambda: asyncio.to_thread(sweeper.sweep_trajectories, now=time.time()), HOUSE_S)
-
-
-async def again(work: Callable[[], Awaitable[object]], pause_s: float) -> None:
-    """Repeat the work for ever; failures are logged, and the work tried again."""
-    while True:
-        try:
-            await work()
-        except (LoomError, OSError) as error:
-            log.warning("It is tried again: %s", error)
-        except Exception:
-            log.exception("It is tried again.")
-        await asyncio.sleep(pause_s)
 
 
 def is_key_needed(experiment: ServingExperiment) -> bool:

@@ -10,8 +10,9 @@ from ray import serve
 from loomrl.errors import LoomError
 from loomrl.observability.log import open_log
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess, again
+from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess
 from loomrl.serving.deployment.station import LOOK_S, Change, Station, Steward
+from loomrl.serving.repeat import again
 
 log = redacted_logger(__name__)
 CALLS = "loomrl_calls"
