@@ -6,7 +6,7 @@ as exp(β (Q − V)) weighs it. No value of an action outside the data is ever a
 Axes: `_B` steps that are drawn, `_2` the two critics, `_D` numbers of an action.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -74,7 +74,6 @@ class IQLLearner(LoggedLearner):
         self.recent = None if settings.online is None else ring_of(self, settings.online.replay)
         self.parts["ring"] = self.recent
         self._steps = NStep(1, settings.gamma, share=(self.rank, self.ranks))
-        self._owed = 0.0
 
     @override
     def learn(self, work: ControlWork) -> int:
@@ -88,9 +87,9 @@ class IQLLearner(LoggedLearner):
             if self._bounds is not None:  # as the environment took them, and as data sets have them
                 rollout = replace(rollout, actions=np.clip(rollout.actions, *self._bounds))
             recent.append(self._steps(rollout, rollout.rewards / self.reward_scale))
-            self._owed += rollout.env_steps() * online.updates_per_step
-        due = self._least(int(self._owed)) if self._least(recent.steps) else 0
-        self._owed -= due
+            self.owed += rollout.env_steps() * online.updates_per_step
+        due = self._least(int(self.owed)) if self._least(recent.steps) else 0
+        self.owed -= due
         for _ in range(due):
             self.improve(self.mix_batch(recent, online.data_share))
         return due * self.share * self.ranks
@@ -141,15 +140,6 @@ class IQLLearner(LoggedLearner):
         policy = [p for name, p in own.net.named_parameters() if not name.startswith("critic.")]
         for name, parameters in ((ACTOR, policy), (VALUE, value), (CRITICS, list(own.critics.parameters()))):
             self.adam(module_id, name, parameters, rate=self.config.settings.learning_rate)
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"owed": self._owed}
-
-    @override
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._owed = state["owed"] if self.recent is not None and "ring" in state else 0.0
 
 
 class IQLConfig(LoggedConfig):

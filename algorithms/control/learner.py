@@ -253,6 +253,22 @@ class PartsLearner(ArrayLearner):
             for tensor in self.own.state_dict().values():
                 dist.broadcast(tensor, 0)
 
+    owed = 0.0
+    """Updates that are due for steps that were played."""
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"owed": self.owed}
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.owed = state["owed"]
+
+    def tend(self, name: str, loss: Tensor) -> None:
+        """A step of the optimizer of this name."""
+        self.step(loss, self.get_optimizer(DEFAULT_MODULE_ID, name), clip_norm=self.config.settings.clip_norm)
+
     def adam(self, module_id: str, name: str, parameters: Sequence[Any], *, rate: float) -> None:
         """Register the optimizer of a part."""
         self.register_optimizer(

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 from torch import Tensor
@@ -86,10 +85,6 @@ class LoggedLearner(PartsLearner):
     def on_device(self, columns: Mapping[str, Array]) -> Batch:
         """The columns as the network's input."""
         return {name: torch.from_numpy(column).to(self._device) for name, column in columns.items()}
-
-    def tend(self, name: str, loss: Tensor) -> None:
-        """A step of the optimizer of this name."""
-        self.step(loss, self.get_optimizer(DEFAULT_MODULE_ID, name), clip_norm=self.config.settings.clip_norm)
 
     def keep_spread(self) -> None:
         """Keep standard deviations of real-valued actions within bounds: of logs that never vary they would be 0."""

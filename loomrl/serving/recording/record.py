@@ -46,7 +46,7 @@ class SpokenChoice(Words):
     versions_T: NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CallOrigin:
     """Where and when a call was answered. `parent` is `KnownBeginning.parent`, or empty where a thread begins."""
 
