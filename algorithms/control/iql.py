@@ -28,7 +28,6 @@ from loomrl.algorithms.control.offline import (
     LoggedLearner,
     LoggedStep,
     LoggedWork,
-    ring_of,
 )
 from loomrl.algorithms.control.step_replay import NStep
 from loomrl.config import control as settings
@@ -71,7 +70,7 @@ class IQLLearner(LoggedLearner):
         self._bounds = (np.array(kind.low), np.array(kind.high)) if kind.kind == "box" else None
         self._critics = list(self.own.critics.parameters())
         self._targets = list(self.own.targets.parameters())
-        self.recent = None if settings.online is None else ring_of(self, settings.online.replay)
+        self.recent = None if settings.online is None else self.open_ring(settings.online.replay)
         self.parts["ring"] = self.recent
         self._steps = NStep(1, settings.gamma, share=(self.rank, self.ranks))
 

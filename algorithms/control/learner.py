@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from ray.rllib.core import ALL_MODULES, DEFAULT_MODULE_ID
@@ -19,11 +20,13 @@ from typing_extensions import override
 
 from loomrl.algorithms.control.module import HISTORY, ActorModule, ControlModule
 from loomrl.algorithms.control.rollout import Rollout, Table, history_in
+from loomrl.algorithms.control.step_replay import Ring
 from loomrl.algorithms.learners import OwnSteps, share_of
+from loomrl.config.control import Replay
 from loomrl.control.distribution import open_distribution
 from loomrl.control.memory import History
 from loomrl.control.network import Normalizer
-from loomrl.control.space import acts
+from loomrl.control.space import acts, seen
 from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import Metric
 
@@ -264,6 +267,17 @@ class PartsLearner(ArrayLearner):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.owed = state["owed"]
+
+    def open_ring(self, settings: Replay) -> Ring:
+        """An empty memory of steps."""
+        view = seen(self.own.observation_space)
+        kind = acts(self.own.action_space)
+        numbers = view.shape, np.uint8 if view.kind == "pixels" else np.float32
+        shape = () if kind.kind == "discrete" else (kind.count,)
+        action = shape, np.float32 if kind.kind == "box" else np.int64
+        columns = {"seen": numbers, "after": numbers, "actions": action}
+        columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
+        return Ring(columns, settings, seed=int(self.config.seed or 0))
 
     def tend(self, name: str, loss: Tensor) -> None:
         """A step of the optimizer of this name."""

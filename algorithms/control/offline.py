@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
@@ -24,7 +23,7 @@ from loomrl.algorithms.learners import training_data, unwrap_errors
 from loomrl.config import ControlExperiment, LoggedData
 from loomrl.config.control import Replay
 from loomrl.control.logged import deviation_of_returns, digest, steps_of
-from loomrl.control.space import Array, acts, seen
+from loomrl.control.space import Array
 from loomrl.errors import ArtifactError, ConfigError, DataError
 from loomrl.feedback.logged import read_logged
 from loomrl.telemetry.metric import Metric
@@ -56,7 +55,7 @@ class LoggedLearner(PartsLearner):
         if not least:
             raise DataError(f"{len(columns['rewards'])} logged steps are too few for {self.ranks} learners.")
         mine = {name: column[self.rank :: self.ranks][:least] for name, column in columns.items()}
-        self.data = ring_of(self, Replay(capacity=least))
+        self.data = self.open_ring(Replay(capacity=least))
         self.reward_scale = scale
         self.data.append({**mine, "rewards": mine["rewards"] / scale})
         self.observe(torch.from_numpy(mine["seen"]))
@@ -102,17 +101,6 @@ class LoggedLearner(PartsLearner):
         super().load_state_dict(state)
         if self.data is not None and "drawn" in state:
             self.data.chance = state["drawn"]
-
-
-def ring_of(learner: PartsLearner, settings: Replay) -> Ring:
-    """A memory of the learner's steps."""
-    view = seen(learner.own.observation_space)
-    kind = acts(learner.own.action_space)
-    numbers = view.shape, np.uint8 if view.kind == "pixels" else np.float32
-    shape = () if kind.kind == "discrete" else (kind.count,)
-    columns = {"seen": numbers, "after": numbers, "actions": (shape, np.float32 if kind.kind == "box" else np.int64)}
-    columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
-    return Ring(columns, settings, seed=int(learner.config.seed or 0))
 
 
 class LoggedConfig(ControlConfig):

@@ -25,7 +25,7 @@ from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.learner import ControlWork, PartsLearner
 from loomrl.algorithms.control.module import ActorModule
 from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.step_replay import NStep, ReplaySample, Ring
+from loomrl.algorithms.control.step_replay import NStep, ReplaySample
 from loomrl.algorithms.learners import unwrap_errors
 from loomrl.config import control as kinds
 from loomrl.control.network import Actor, Twins
@@ -80,12 +80,7 @@ class SACLearner(PartsLearner):
         settings = self.config.settings
         kind = acts(self.own.action_space)
         self._is_box = kind.kind == "box"
-        view = seen(self.own.observation_space)
-        numbers = (view.shape, np.float32)
-        action = ((kind.count,), np.float32) if self._is_box else ((), np.int64)
-        columns = {"seen": numbers, "after": numbers, "actions": action}
-        columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
-        self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
+        self.ring = self.open_ring(settings.replay)
         self.parts["ring"] = self.ring
         self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
         self.parts["steps"] = self._steps
