@@ -80,14 +80,18 @@ class ControlStep(Placed):
         with self.phases(Metric.TIME_ROLLOUT):
             rollouts = self.collect_rollouts()
         works = [self.work(share) for share in shares(rollouts, max(1, self.config.num_learners))]
-        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
-            results = self.learner_group.update(training_data=training_data(works))
-        self.metrics.aggregate(results, key=LEARNER_RESULTS)
-        self.updates += 1
+        self.update_learners(works)
         if self.is_alone:
             return
         with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)), self.phases(Metric.TIME_PUBLISH):
             self.sync_weights()
+
+    def update_learners(self, works: Sequence[ControlWork], updates: int = 1) -> None:
+        """So many updates, with each learner's work."""
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
+            results = self.learner_group.update(training_data=training_data(works))
+        self.metrics.aggregate(results, key=LEARNER_RESULTS)
+        self.updates += updates
 
     def sync_weights(self) -> None:
         """Give runners, if they have a copy, the learner's weights."""

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 
 import torch
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
-from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 from torch import Tensor
 from typing_extensions import override
 
@@ -19,14 +18,13 @@ from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.learner import OURS, ControlWork, PartsLearner
 from loomrl.algorithms.control.step_replay import Ring
-from loomrl.algorithms.learners import training_data, unwrap_errors
+from loomrl.algorithms.learners import unwrap_errors
 from loomrl.config import ControlExperiment, LoggedData
 from loomrl.config.control import Replay
 from loomrl.control.logged import deviation_of_returns, digest, steps_of
 from loomrl.control.space import Array
 from loomrl.errors import ArtifactError, ConfigError, DataError
 from loomrl.feedback.logged import read_logged
-from loomrl.telemetry.metric import Metric
 
 Batch = dict[str, Tensor]
 LOG_STD = (-5.0, 2.0)
@@ -207,10 +205,7 @@ class LoggedStep(ControlStep):
         asked: int = self.config.updates_per_iteration
         count = asked if self.config.steps is None else max(1, min(asked, self.config.steps - self.updates))
         works = [LoggedWork((), updates=count)] * max(1, self.config.num_learners)
-        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
-            results = self.learner_group.update(training_data=training_data(works))
-        self.metrics.aggregate(results, key=LEARNER_RESULTS)
-        self.updates += count
+        self.update_learners(works, count)
         self.sync_weights()
 
     @override
