@@ -88,7 +88,7 @@ async def test_followers_swap_weights_under_load_without_a_failed_call(
 ) -> None:
     arms = [{"what": "run", "follow": "newest"}]
     async with service(folder, unused_tcp_port_factory, arms=arms, record={"mode": "off"}) as served:
-        await until(lambda: served.front._front is not None and len(served.front._front.gateways) == 2)
+        await until(lambda: served.front.front is not None and len(served.front.front.gateways) == 2)
         seen: list[tuple[int, str]] = []
         is_over = False
 
@@ -161,7 +161,7 @@ async def test_arms_follow_the_endpoint_while_it_serves(
     folder: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
     async with service(folder, unused_tcp_port_factory, arms=[{"what": "run/0"}], record={"mode": "off"}) as served:
-        await until(lambda: served.front._front is not None and len(served.front._front.gateways) == 2)
+        await until(lambda: served.front.front is not None and len(served.front.front.gateways) == 2)
         await served.add("run/1")
         with open_store(f"sqlite:///{folder}/loom.db") as db:
             arms = [
@@ -185,7 +185,7 @@ async def test_beyond_this_machine_a_key_is_needed(folder: Path, unused_tcp_port
     async with service(folder, unused_tcp_port_factory, **settings) as served:
         with open_store(f"sqlite:///{folder}/loom.db") as db:
             plain, _ = create_key(db, "app", at=1.0)
-        await until(lambda: served.front._front is not None and len(served.front._front.gateways) == 2)
+        await until(lambda: served.front.front is not None and len(served.front.front.gateways) == 2)
         assert (await ask(served.url)).status_code == 401
         assert (await ask(served.url, authorization=f"Bearer {plain}")).status_code == 200
 
@@ -196,7 +196,7 @@ async def test_pages_of_other_sites_are_refused_unless_they_are_named(
     friend = "https://chat.example.org"
     settings: dict[str, Any] = {"arms": [{"what": "run"}], "origins": [friend], "record": {"mode": "off"}}
     async with service(folder, unused_tcp_port_factory, **settings) as served:
-        await until(lambda: served.front._front is not None and len(served.front._front.gateways) == 2)
+        await until(lambda: served.front.front is not None and len(served.front.front.gateways) == 2)
         assert (await ask(served.url, origin="https://evil.example")).status_code == 403
         answer = await ask(served.url, origin=friend)
         assert answer.status_code == 200

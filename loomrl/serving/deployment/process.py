@@ -238,6 +238,9 @@ class GatewayProcess(ServiceProcess):
 class FrontProcess(ServiceProcess):
     """HAProxy before the gateways, and the housekeeping: rows of dead processes, the sweeper, releases."""
 
+    front: Front | None = None
+    """None until it listens, and where there is no HAProxy."""
+
     async def start(self) -> None:
         """Listen on the asked address, and follow the gateways."""
         station = self._station
@@ -256,6 +259,7 @@ class FrontProcess(ServiceProcess):
             front = Front(settings)
             await front.start()
             self._stack.push_async_callback(front.close)
+            self.front = front
 
             async def follow() -> None:
                 rows = await asyncio.to_thread(live_replicas, db, role=ReplicaRole.GATEWAY, endpoint=endpoint)
