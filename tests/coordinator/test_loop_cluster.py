@@ -19,6 +19,7 @@ from loomrl.coordinator.alarm import open_alarms
 from loomrl.coordinator.job import JobPhase, TrainingJob, Trigger, new_id
 from loomrl.coordinator.ledger import ask_for, cancel
 from loomrl.experiments.coordinate.loop import coordinating
+from loomrl.own_ray import own_ray
 from loomrl.store import open_store
 from tests.cluster.cluster_support import AUTH, ROOT, answers, environment, process, start, wait_until
 from tests.coordinator.loop_support import loop, production
@@ -60,7 +61,8 @@ def cluster(
 def test_training_is_a_job_of_the_cluster_and_its_absence_is_told(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    production(tmp_path)
+    with own_ray(num_cpus=2):  # it ends before the cluster is spoken to, whose token is another
+        production(tmp_path)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     place = {"kind": "ray", "address": cluster.url}

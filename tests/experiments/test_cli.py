@@ -138,7 +138,8 @@ def test_trained_version_can_be_evaluated_and_traced_to_its_origin(tmp_path: Pat
     assert traced["evaluations"]
     assert run_json("policies", "show", "r") == traced, "of a run the last version"
     said = run("policies", "show", "r/2")
-    assert "from r/0, by training on" in said
+    assert "r/0" in said
+    assert "trained on" in said
     assert "{" not in said
 
 
@@ -197,7 +198,7 @@ def test_doctor_does_not_count_a_sandbox_that_does_not_hold(tmp_path: Path, monk
 
 
 def test_envs_are_listed_shown_verified_and_compared() -> None:
-    assert "Math@1.2.0" in run_json("envs", "list")["installed"]
+    assert "Math@1.2.0" in {each["id"] for each in run_json("envs", "list")["environments"]}
     assert "algebra.linear" in run_json("envs", "show", "Math")["families"]
     run("evaluate", *SMALL, "--policy", "oracle")
     assert run_json("envs", "diff", "Math")["equal"]

@@ -42,20 +42,20 @@ def run(*words: str, store: str) -> dict[str, Any]:
 async def test_the_command_gives_and_lists_feedback(served: Served) -> None:
     call = await served.chat("s")
     other = await served.chat("s", "again")
-    told = run("feedback", "give", "s", "--thumb", "down", "--call", call, "--comment", "no", store=served.url)
+    told = run("feedback", "give", "s", "--thumb", "down", "--call", call, "--comment", "no", store=served.store_url)
     assert (told["kind"], told["new"]) == ("thumb", 1)
-    assert run("feedback", "give", "s", "--stars", "4", "--id", "x", store=served.url)["new"] == 1
-    assert run("feedback", "give", "s", "--stars", "4", "--id", "x", store=served.url)["new"] == 0
-    run("feedback", "give", "s", "--success", "1", "--reward", "3", store=served.url)
-    run("feedback", "give", "s", "--call", call, "--over", other, store=served.url)
-    run("feedback", "give", "s", "--abandoned", store=served.url)
-    run("feedback", "give", "s", "--correction", "mail ada@example.org", store=served.url)
-    found = run("feedback", "list", "--trajectory", "s", store=served.url)["feedback"]
+    assert run("feedback", "give", "s", "--stars", "4", "--id", "x", store=served.store_url)["new"] == 1
+    assert run("feedback", "give", "s", "--stars", "4", "--id", "x", store=served.store_url)["new"] == 0
+    run("feedback", "give", "s", "--success", "1", "--reward", "3", store=served.store_url)
+    run("feedback", "give", "s", "--call", call, "--over", other, store=served.store_url)
+    run("feedback", "give", "s", "--abandoned", store=served.store_url)
+    run("feedback", "give", "s", "--correction", "mail ada@example.org", store=served.store_url)
+    found = run("feedback", "list", "--trajectory", "s", store=served.store_url)["feedback"]
     kinds = ["correction", "abandoned", "choice", "choice", "outcome", "stars", "thumb"]
     assert [one["kind"] for one in found] == kinds
     assert "example.org" not in json.dumps(found)
-    assert run("feedback", "list", "--trajectory", "nobody", store=served.url)["feedback"] == []
-    shown = CliRunner().invoke(app, ["feedback", "list", "--store", served.url]).stdout
+    assert run("feedback", "list", "--trajectory", "nobody", store=served.store_url)["feedback"] == []
+    shown = CliRunner().invoke(app, ["feedback", "list", "--store", served.store_url]).stdout
     assert "correction" in shown
     for words, said in (
         (("give", "nobody", "--thumb", "up"), "session: 'nobody' is unknown here"),
@@ -63,7 +63,7 @@ async def test_the_command_gives_and_lists_feedback(served: Served) -> None:
         (("give", "s"), "nothing is said"),
     ):
         with pytest.raises(LoomError, match=said):
-            run("feedback", *words, store=served.url)
+            run("feedback", *words, store=served.store_url)
 
 
 async def test_the_client_gives_feedback_once_and_says_what_was_refused(
@@ -72,7 +72,7 @@ async def test_the_client_gives_feedback_once_and_says_what_was_refused(
     call = await served.chat("s")
 
     def talk() -> None:
-        with FeedbackClient(served.local.url, key=served.mine) as feedback:
+        with FeedbackClient(served.url, key=served.mine) as feedback:
             assert feedback.give(call=call, thumb="up")["trajectory"] == "s"
             assert feedback.give("s", thumb="up")["new"] == 1, "the same again is said again"
             assert feedback.give("s", stars=3, id="x")["new"] == 1
@@ -82,7 +82,7 @@ async def test_the_client_gives_feedback_once_and_says_what_was_refused(
             assert refused.value.status == 400
             with pytest.raises(FeedbackError, match="unknown here"):
                 feedback.give("nobody", thumb="up")
-        with FeedbackClient(served.local.url) as stranger, pytest.raises(FeedbackError, match="key"):
+        with FeedbackClient(served.url) as stranger, pytest.raises(FeedbackError, match="key"):
             stranger.give("s", thumb="up")
         monkeypatch.setattr(client, "time", SimpleNamespace(sleep=lambda seconds: None))
         with FeedbackClient("http://127.0.0.1:9") as nobody, pytest.raises(FeedbackError, match="Is the gateway up"):
@@ -119,29 +119,33 @@ async def test_a_person_is_forgotten_and_archives_are_read(served: Served, tmp_p
     await served.chat("hers", "her words", user="ada")
     await served.chat("old", "old words")
     served.archive()
-    with open_endpoint_hub(served.url, "m", HubConfig()) as hub:
+    with open_endpoint_hub(served.store_url, "m", HubConfig()) as hub:
         sweeper = Sweeper(served.db, hub, "m", artifact_url=str(tmp_path / "artifacts"))
         sweeper.sweep_trajectories(now=served.now() + 40 * DAY_S)
-    read = run("data", "archives", "--read", "--endpoint", "m", store=served.url)["trajectories"]
+    read = run("data", "archives", "--read", "--endpoint", "m", store=served.store_url)["trajectories"]
     assert sorted(one["id"] for one in read) == ["hers", "old"]
     assert [one["threads"][0][0]["content"] for one in read if one["id"] == "old"] == ["old words"]
-    (file,) = run("data", "archives", "--endpoint", "m", store=served.url)["files"]
+    (file,) = run("data", "archives", "--endpoint", "m", store=served.store_url)["files"]
     assert (file["state"], file["count"]) == ("kept", 2)
-    done = run("people", "forget", "ada", "--endpoint", "m", "--opt-out", store=served.url)
+    done = run("people", "forget", "ada", "--endpoint", "m", "--opt-out", store=served.store_url)
     assert (done["sessions"], done["archived"]) == (1, 1)
     (out,) = list_opt_outs(served.db, "m")
     assert out.person == done["person"]
-    left = run("data", "archives", "--read", "--endpoint", "m", "--since", "2020-01-01", store=served.url)[
+    left = run("data", "archives", "--read", "--endpoint", "m", "--since", "2020-01-01", store=served.store_url)[
         "trajectories"
     ]
     assert [one["id"] for one in left] == ["old"]
     assert (
-        run("data", "archives", "--read", "--endpoint", "m", "--until", "2020-01-01", store=served.url)["trajectories"]
+        run("data", "archives", "--read", "--endpoint", "m", "--until", "2020-01-01", store=served.store_url)[
+            "trajectories"
+        ]
         == []
     )
     for words in (("data", "archives", "--read"), ("data", "archives"), ("people", "forget", "bob")):
-        shown = CliRunner().invoke(app, [*words, "--endpoint", "m", "--store", served.url], catch_exceptions=False)
+        shown = CliRunner().invoke(
+            app, [*words, "--endpoint", "m", "--store", served.store_url], catch_exceptions=False
+        )
         assert shown.exit_code == 0
         assert "words" not in shown.stdout or "old words" in shown.stdout
     with pytest.raises(LoomError, match="Did you mean 'm'"):
-        run("people", "forget", "ada", "--endpoint", "mm", store=served.url)
+        run("people", "forget", "ada", "--endpoint", "mm", store=served.store_url)

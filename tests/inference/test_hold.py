@@ -35,63 +35,51 @@ async def held(engine: TorchEngine) -> asyncio.Task[Any]:
     return task
 
 
-def test_completions_are_held_until_the_weights_are_admitted() -> None:
-    async def check() -> None:
-        engine = TorchEngine(tiny_model(), slots=4, context=64)
-        task = await held(engine)
-        (probed,) = await engine.probe([ASKED])
-        assert {*probed.versions_T} == {1}
-        assert not task.done()
+async def test_completions_are_held_until_the_weights_are_admitted() -> None:
+    engine = TorchEngine(tiny_model(), slots=4, context=64)
+    task = await held(engine)
+    (probed,) = await engine.probe([ASKED])
+    assert {*probed.versions_T} == {1}
+    assert not task.done()
+    await engine.admit(1)
+    assert {*(await task).versions_T} == {1}
+    assert {*(await engine.generate(ASKED)).versions_T} == {1}
+
+
+async def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_others_are_admitted() -> None:
+    engine = TorchEngine(tiny_model(), slots=4, context=64)
+    task = await held(engine)
+    unfinished = asyncio.create_task(engine.generate(ASKED))
+    await asyncio.sleep(0)
+    await engine.reject("they are no good")
+    for answer in (task, unfinished, engine.generate(ASKED)):
+        with pytest.raises(PolicyError, match=r"no completion: .* rejected: they are no good"):
+            await answer
+    with pytest.raises(PolicyError, match="version 1 cannot be admitted: the engine has version 1, rejected"):
         await engine.admit(1)
-        assert {*(await task).versions_T} == {1}
-        assert {*(await engine.generate(ASKED)).versions_T} == {1}
-
-    asyncio.run(check())
-
-
-def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_others_are_admitted() -> None:
-    async def check() -> None:
-        engine = TorchEngine(tiny_model(), slots=4, context=64)
-        task = await held(engine)
-        unfinished = asyncio.create_task(engine.generate(ASKED))
-        await asyncio.sleep(0)
-        await engine.reject("they are no good")
-        for answer in (task, unfinished, engine.generate(ASKED)):
-            with pytest.raises(PolicyError, match=r"no completion: .* rejected: they are no good"):
-                await answer
-        with pytest.raises(PolicyError, match="version 1 cannot be admitted: the engine has version 1, rejected"):
-            await engine.admit(1)
-        await engine.take(sealed(2))
-        after = asyncio.create_task(engine.generate(ASKED))
-        with pytest.raises(PolicyError, match="version 1 cannot be admitted: the engine has version 2"):
-            await engine.admit(1)
-        await engine.admit(2)
-        assert {*(await after).versions_T} == {2}
-
-    asyncio.run(check())
-
-
-def test_decision_may_come_from_outside_of_the_loop_that_waits() -> None:
-    async def check() -> None:
-        engine = TorchEngine(tiny_model(), slots=4, context=64)
-        task = await held(engine)
-        await asyncio.get_running_loop().run_in_executor(None, asyncio.run, engine.admit(1))
-        await asyncio.wait_for(task, 5)
-
-    asyncio.run(check())
-
-
-def test_cancelled_request_leaves_nothing_behind() -> None:
-    async def check() -> None:
-        engine = TorchEngine(tiny_model(), slots=4, context=64)
-        task = await held(engine)
-        task.cancel()
-        await asyncio.wait([task])
-        assert not engine._hold._open
-        assert not engine._hold._waiting
+    await engine.take(sealed(2))
+    after = asyncio.create_task(engine.generate(ASKED))
+    with pytest.raises(PolicyError, match="version 1 cannot be admitted: the engine has version 2"):
         await engine.admit(1)
+    await engine.admit(2)
+    assert {*(await after).versions_T} == {2}
 
-    asyncio.run(check())
+
+async def test_decision_may_come_from_outside_of_the_loop_that_waits() -> None:
+    engine = TorchEngine(tiny_model(), slots=4, context=64)
+    task = await held(engine)
+    await asyncio.get_running_loop().run_in_executor(None, asyncio.run, engine.admit(1))
+    await asyncio.wait_for(task, 5)
+
+
+async def test_cancelled_request_leaves_nothing_behind() -> None:
+    engine = TorchEngine(tiny_model(), slots=4, context=64)
+    task = await held(engine)
+    task.cancel()
+    await asyncio.wait([task])
+    assert not engine._hold._open
+    assert not engine._hold._waiting
+    await engine.admit(1)
 
 
 @pytest.mark.parametrize("kind", ["one bit", "swapped"])
@@ -128,34 +116,31 @@ def test_weights_of_another_precision_are_read_back_as_the_engine_keeps_them() -
     assert engine.version == 1
 
 
-def test_a_stream_is_held_like_a_completion_and_fails_with_rejected_weights() -> None:
-    async def check() -> None:
-        engine = TorchEngine(tiny_model(), slots=4, context=64)
-        pieces: list[CompletionPiece] = []
+async def test_a_stream_is_held_like_a_completion_and_fails_with_rejected_weights() -> None:
+    engine = TorchEngine(tiny_model(), slots=4, context=64)
+    pieces: list[CompletionPiece] = []
 
-        async def read() -> None:
-            async with aclosing(engine.stream(ASKED)) as told:
-                async for piece in told:
-                    pieces.append(piece)
+    async def read() -> None:
+        async with aclosing(engine.stream(ASKED)) as told:
+            async for piece in told:
+                pieces.append(piece)
 
-        task = asyncio.create_task(read())
-        while not pieces:  # noqa: ASYNC110 - pieces come in turns of this loop
-            await asyncio.sleep(0)
-        await engine.take(sealed(1))
-        before = len(pieces)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert len(pieces) == before
-        await engine.admit(1)
-        await task
-        versions_T = np.concatenate([piece.versions_T for piece in pieces])
-        assert len(versions_T) == ASKED.sampling.max_tokens
-        assert set(versions_T) == {0, 1}
-        late = asyncio.create_task(read())
+    task = asyncio.create_task(read())
+    while not pieces:  # noqa: ASYNC110 - pieces come in turns of this loop
         await asyncio.sleep(0)
-        await engine.reject("they are no good")
-        for refused in (late, read()):
-            with pytest.raises(PolicyError, match=r"rejected: they are no good"):
-                await refused
-
-    asyncio.run(check())
+    await engine.take(sealed(1))
+    before = len(pieces)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(pieces) == before
+    await engine.admit(1)
+    await task
+    versions_T = np.concatenate([piece.versions_T for piece in pieces])
+    assert len(versions_T) == ASKED.sampling.max_tokens
+    assert set(versions_T) == {0, 1}
+    late = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    await engine.reject("they are no good")
+    for refused in (late, read()):
+        with pytest.raises(PolicyError, match=r"rejected: they are no good"):
+            await refused

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from sample_models import answers, logprobs, random_prompt, request, tiny_model
+from sample_models import TOLERANCE, answers, logprobs, random_prompt, request, tiny_model
 from transformers import PreTrainedModel
 
 from loomrl.inference.engine import Completion, Request
@@ -17,7 +17,6 @@ from loomrl.inference.weights.sealed import seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TOLERANCE = 1e-4
 FUSED = ("llama", "qwen2", "qwen3")
 
 

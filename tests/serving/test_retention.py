@@ -1,6 +1,5 @@
 """What was served moves on: from the hub into files, out of the files; and a person's is deleted from all of them."""
 
-import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
 from loomrl.parquet import from_parquet, to_parquet
 from loomrl.serving.durable import StoreRecorder, open_recorder
-from loomrl.serving.recording.acts import NewActs, RecordedActs
 from loomrl.serving.retention import archive, erasure, sweep
 from loomrl.serving.retention.archive import read_archive
 from loomrl.serving.retention.erasure import finish, forget
@@ -38,9 +36,10 @@ from loomrl.store.log import metadata
 from loomrl.store.observations import Observation, append_observations, read_observations, unit_hash
 from loomrl.store.rewards import REWARDS, StoredReward, store_rewards
 from loomrl.store.sessions import CALLS, SESSIONS, opt_out, participants, people_in, person_hash
-from loomrl.types import Feedback, Steps
+from loomrl.types import Feedback
 from tests.algorithms.test_served_items import row
-from tests.serving.scripted import Desk, Script, ask, user
+from tests.serving.control_support import recorded_act
+from tests.serving.scripted import Desk, ask, user
 
 TERMS = SweepTerms(idle_s=0.0, days=30, archive_days=90)
 BEGIN = 1_000_000 * DAY_S / 50
@@ -54,7 +53,7 @@ class House:
         self.db = open_store(url)
         self.store: StoreRecorder = open_recorder(url, clock=self.clock)
         self.hub: Hub = open_hub(beside(url, "endpoint-end"), HubConfig(), clock=self.clock)
-        self.desk = Desk(self.store, Script(random.Random(0)))
+        self.desk = Desk(self.store)
         self.sweeper = Sweeper(self.db, self.hub, "end", artifact_url=str(self.files), terms=TERMS)
 
     def clock(self) -> float:
@@ -111,14 +110,6 @@ async def house(store_url: str, tmp_path: Path) -> AsyncIterator[House]:
     await opened.close()
 
 
-@pytest.fixture
-async def small(sqlite_url: str, tmp_path: Path) -> AsyncIterator[House]:
-    """On one database, where what is tested does not depend on it."""
-    opened = House(sqlite_url, tmp_path)
-    yield opened
-    await opened.close()
-
-
 # -- ages -------------------------------------------------------------------------------------------------------------
 
 
@@ -157,53 +148,46 @@ async def test_files_are_deleted_with_all_that_points_at_what_was_in_them(house:
     assert FEEDBACK.read(house.db) == []
 
 
-async def test_a_days_worth_is_one_file(small: House) -> None:
+async def test_a_days_worth_is_one_file(house: House) -> None:
     for hour in range(0, 48, 4):
-        small.now = BEGIN + hour * DAY_S / 24
-        await small.talk(f"s{hour}")
-        small.archive()
+        house.now = BEGIN + hour * DAY_S / 24
+        await house.talk(f"s{hour}")
+        house.archive()
     counts = []
     for hour in range(29 * 24, 35 * 24, 3):
-        small.now = BEGIN + hour * DAY_S / 24
-        counts.append(small.sweeper.sweep_trajectories(now=small.now).archived)
+        house.now = BEGIN + hour * DAY_S / 24
+        counts.append(house.sweeper.sweep_trajectories(now=house.now).archived)
     assert sum(counts) == 12
-    assert len(list_files(small.db, "end")) <= 3
+    assert len(list_files(house.db, "end")) <= 3
 
 
-async def test_control_steps_come_back_from_files_too(small: House) -> None:
-    one_T = np.zeros(1, np.int32)
-    steps = Steps(
-        observations=np.arange(4.0).reshape(1, 4), actions=one_T, logprobs_T=np.zeros(1, np.float32),
-        sampled_T=np.zeros(1, np.bool_), versions_T=one_T, lanes_T=one_T, times_T=np.array([BEGIN]),
-    )  # fmt: skip
-    new = NewActs(
-        session="s", endpoint="end", key="a", user="ada", acts=RecordedActs(arm="stable", version="v", steps=steps)
-    )
-    await small.store.keep_acts(new)
-    assert people_in(small.db, ["s"]) == {"s": {person_hash("end", "ada")}}
-    small.archive()
-    small.later(40)
-    (back,) = read_archive(small.db, "end")
-    assert back.steps == steps
+async def test_control_steps_come_back_from_files_too(house: House) -> None:
+    new = recorded_act("s", np.arange(4.0), endpoint="end", at=BEGIN, user="ada")
+    await house.store.keep_acts(new)
+    assert people_in(house.db, ["s"]) == {"s": {person_hash("end", "ada")}}
+    house.archive()
+    house.later(40)
+    (back,) = read_archive(house.db, "end")
+    assert back.steps == new.acts.steps
 
 
 @pytest.mark.parametrize("at", ["write_file", "ids_in", "find_erased", "move_file"])
 async def test_a_round_that_is_cut_off_is_finished_by_a_later_one(
-    small: House, monkeypatch: pytest.MonkeyPatch, at: str
+    house: House, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     for name in ("s", "t"):
-        await small.talk(name)
-    small.archive()
+        await house.talk(name)
+    house.archive()
     with monkeypatch.context() as patch:
         for module in (archive, sweep):
             patch.setattr(module, at, killed, raising=False)
         with pytest.raises(KeyboardInterrupt):
-            small.later(40)
-    small.now += 3600
-    small.sweeper.sweep_trajectories(now=small.now)
-    assert (small.in_hub(), small.in_files()) == (set(), {"s", "t"})
-    assert [file.state for file in list_files(small.db, "end")] == ["kept"]
-    assert len(list(small.files.rglob("bytes"))) == 1
+            house.later(40)
+    house.now += 3600
+    house.sweeper.sweep_trajectories(now=house.now)
+    assert (house.in_hub(), house.in_files()) == (set(), {"s", "t"})
+    assert [file.state for file in list_files(house.db, "end")] == ["kept"]
+    assert len(list(house.files.rglob("bytes"))) == 1
 
 
 def killed(*_: Any, **__: Any) -> None:
@@ -316,95 +300,95 @@ async def test_no_name_is_stored_only_its_hash(house: House) -> None:
 
 
 @pytest.mark.parametrize("at", ["erase", "keep_erasure", "take_out", "forget_units", "finish_erasure"])
-async def test_a_deletion_that_is_cut_off_is_finished(small: House, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    await small.talk("filed", "ada", text="her filed words")
-    small.archive()
-    small.later(40)
-    await small.talk("hot", "ada")
-    small.archive()
-    small.judge("filed", "hot")
+async def test_a_deletion_that_is_cut_off_is_finished(house: House, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    await house.talk("filed", "ada", text="her filed words")
+    house.archive()
+    house.later(40)
+    await house.talk("hot", "ada")
+    house.archive()
+    house.judge("filed", "hot")
     with monkeypatch.context() as patch:
         patch.setattr(erasure, at, killed)
         with pytest.raises(KeyboardInterrupt):
-            forget(small.db, small.hub, "end", "ada", at=small.now)
-    assert len(open_erasures(small.db, "end")) == 1
-    assert open_erasures(small.db, "another") == []
-    assert finish(small.db, small.hub, "end", at=small.now) == 1
-    assert finish(small.db, small.hub, "end", at=small.now) == 0
-    assert (small.in_hub(), small.in_files(), small.bytes_of("her filed words")) == (set(), set(), [])
-    assert FEEDBACK.read(small.db) == []
-    assert len(EVENTS.read(small.db, kind="person.forgotten")) == 1
+            forget(house.db, house.hub, "end", "ada", at=house.now)
+    assert len(open_erasures(house.db, "end")) == 1
+    assert open_erasures(house.db, "another") == []
+    assert finish(house.db, house.hub, "end", at=house.now) == 1
+    assert finish(house.db, house.hub, "end", at=house.now) == 0
+    assert (house.in_hub(), house.in_files(), house.bytes_of("her filed words")) == (set(), set(), [])
+    assert FEEDBACK.read(house.db) == []
+    assert len(EVENTS.read(house.db, kind="person.forgotten")) == 1
 
 
 @pytest.mark.parametrize("at", ["read_file", "write_file", "move_file", "delete_file", "drop_file"])
 async def test_a_file_that_was_being_rewritten_loses_nobody_else_and_keeps_nobody(
-    small: House, monkeypatch: pytest.MonkeyPatch, at: str
+    house: House, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    await small.talk("filed", "ada", text="her filed words")
-    await small.talk("another", text="other words")
-    small.archive()
-    small.later(40)
+    await house.talk("filed", "ada", text="her filed words")
+    await house.talk("another", text="other words")
+    house.archive()
+    house.later(40)
     with monkeypatch.context() as patch:
         for module in (archive, sweep):
             patch.setattr(module, at, killed, raising=False)
         with pytest.raises(KeyboardInterrupt):
-            forget(small.db, small.hub, "end", "ada", at=small.now)
-    finish(small.db, small.hub, "end", at=small.now)
-    assert (small.in_files(), small.bytes_of("her filed words")) == ({"another"}, [])
-    small.now += 3600
-    small.sweeper.sweep_trajectories(now=small.now)
-    assert (small.in_files(), small.bytes_of("her filed words")) == ({"another"}, [])
-    assert {file.state for file in list_files(small.db, "end")} == {"kept"}
+            forget(house.db, house.hub, "end", "ada", at=house.now)
+    finish(house.db, house.hub, "end", at=house.now)
+    assert (house.in_files(), house.bytes_of("her filed words")) == ({"another"}, [])
+    house.now += 3600
+    house.sweeper.sweep_trajectories(now=house.now)
+    assert (house.in_files(), house.bytes_of("her filed words")) == ({"another"}, [])
+    assert {file.state for file in list_files(house.db, "end")} == {"kept"}
 
 
-async def test_whoever_stores_something_meanwhile_deletes_it(small: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_stores_something_meanwhile_deletes_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep and a round of retention that had read before the deletion, and write after it."""
     for name in ("ended", "old"):
-        await small.talk(name, "ada", text="her words")
-    await small.store.complete("ended")
-    append = small.hub.append
+        await house.talk(name, "ada", text="her words")
+    await house.store.complete("ended")
+    append = house.hub.append
 
     def late(payloads: Any) -> list[int]:
-        forget(small.db, small.hub, "end", "ada", at=small.now)
+        forget(house.db, house.hub, "end", "ada", at=house.now)
         return append(payloads)
 
     with monkeypatch.context() as patch:
-        patch.setattr(small.hub, "append", late)
-        small.archive()
-    assert small.in_hub() == set()
+        patch.setattr(house.hub, "append", late)
+        house.archive()
+    assert house.in_hub() == set()
 
-    await small.talk("old", "ada", text="her words")
-    await small.talk("another")
-    small.now += 2 * 3600
-    small.sweeper.sweep_trajectories(now=small.now)
-    small.archive()
+    await house.talk("old", "ada", text="her words")
+    await house.talk("another")
+    house.now += 2 * 3600
+    house.sweeper.sweep_trajectories(now=house.now)
+    house.archive()
     write = archive.write_file
 
     def later(url: str, trajectories: Any) -> None:
-        forget(small.db, small.hub, "end", "ada", at=small.now)
+        forget(house.db, house.hub, "end", "ada", at=house.now)
         write(url, trajectories)
 
     with monkeypatch.context() as patch:
         patch.setattr(archive, "write_file", later)
-        small.now += 40 * DAY_S
-        small.sweeper.sweep_trajectories(now=small.now)
-    assert (small.in_hub(), small.in_files(), small.bytes_of("her words")) == (set(), {"another"}, [])
-    small.later(1)
-    with small.db.read() as connection:
+        house.now += 40 * DAY_S
+        house.sweeper.sweep_trajectories(now=house.now)
+    assert (house.in_hub(), house.in_files(), house.bytes_of("her words")) == (set(), {"another"}, [])
+    house.later(1)
+    with house.db.read() as connection:
         assert connection.scalars(select(ERASURES.c.id)).all() == []
-    assert small.in_files() == {"another"}
+    assert house.in_files() == {"another"}
 
 
-async def test_a_round_finishes_deletions_and_keeps_the_ages(small: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_round_finishes_deletions_and_keeps_the_ages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, person in (("a", "ada"), ("b", "")):
-        await small.talk(name, person)
-    small.archive()
+        await house.talk(name, person)
+    house.archive()
     with monkeypatch.context() as patch:
         patch.setattr(erasure, "erase", killed)
         with pytest.raises(KeyboardInterrupt):
-            forget(small.db, small.hub, "end", "ada", at=small.now)
-    assert small.later(1000) == SweptTrajectories(archived=1, deleted=1)
-    assert (small.in_hub(), open_erasures(small.db, "end")) == (set(), [])
+            forget(house.db, house.hub, "end", "ada", at=house.now)
+    assert house.later(1000) == SweptTrajectories(archived=1, deleted=1)
+    assert (house.in_hub(), open_erasures(house.db, "end")) == (set(), [])
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
