@@ -24,6 +24,11 @@ def sealed(version: int, seed: int = 7) -> Any:
     return seal(tiny_model(seed=seed).state_dict(), version)
 
 
+@pytest.fixture
+def engine() -> TorchEngine:
+    return TorchEngine(tiny_model(), slots=4, context=64)
+
+
 async def held(engine: TorchEngine) -> asyncio.Task[Any]:
     """A request that was begun before version 1 arrived and has been sampled whole since."""
     task = asyncio.create_task(engine.generate(ASKED))
@@ -35,8 +40,7 @@ async def held(engine: TorchEngine) -> asyncio.Task[Any]:
     return task
 
 
-async def test_completions_are_held_until_the_weights_are_admitted() -> None:
-    engine = TorchEngine(tiny_model(), slots=4, context=64)
+async def test_completions_are_held_until_the_weights_are_admitted(engine: TorchEngine) -> None:
     task = await held(engine)
     (probed,) = await engine.probe([ASKED])
     assert {*probed.versions_T} == {1}
@@ -46,8 +50,9 @@ async def test_completions_are_held_until_the_weights_are_admitted() -> None:
     assert {*(await engine.generate(ASKED)).versions_T} == {1}
 
 
-async def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_others_are_admitted() -> None:
-    engine = TorchEngine(tiny_model(), slots=4, context=64)
+async def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_others_are_admitted(
+    engine: TorchEngine,
+) -> None:
     task = await held(engine)
     unfinished = asyncio.create_task(engine.generate(ASKED))
     await asyncio.sleep(0)
@@ -65,15 +70,13 @@ async def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_ot
     assert {*(await after).versions_T} == {2}
 
 
-async def test_decision_may_come_from_outside_of_the_loop_that_waits() -> None:
-    engine = TorchEngine(tiny_model(), slots=4, context=64)
+async def test_decision_may_come_from_outside_of_the_loop_that_waits(engine: TorchEngine) -> None:
     task = await held(engine)
     await asyncio.get_running_loop().run_in_executor(None, asyncio.run, engine.admit(1))
     await asyncio.wait_for(task, 5)
 
 
-async def test_cancelled_request_leaves_nothing_behind() -> None:
-    engine = TorchEngine(tiny_model(), slots=4, context=64)
+async def test_cancelled_request_leaves_nothing_behind(engine: TorchEngine) -> None:
     task = await held(engine)
     task.cancel()
     await asyncio.wait([task])
@@ -116,8 +119,7 @@ def test_weights_of_another_precision_are_read_back_as_the_engine_keeps_them() -
     assert engine.version == 1
 
 
-async def test_a_stream_is_held_like_a_completion_and_fails_with_rejected_weights() -> None:
-    engine = TorchEngine(tiny_model(), slots=4, context=64)
+async def test_a_stream_is_held_like_a_completion_and_fails_with_rejected_weights(engine: TorchEngine) -> None:
     pieces: list[CompletionPiece] = []
 
     async def read() -> None:
