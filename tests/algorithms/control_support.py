@@ -1,6 +1,7 @@
 """Settings and helpers that the tests of control algorithms share."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,8 @@ from gymnasium import spaces
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from loomrl.algorithms.control.ppo import PPOConfig
+from loomrl.algorithms.control.sac import SACConfig
+from loomrl.algorithms.control.weave import WeaveConfig
 from tests.algorithms.control_envs import Identity
 
 MARKS = [
@@ -83,8 +86,53 @@ def learn(algo: Any, bar: float, updates: int) -> None:
     pytest.fail(f"{success(algo):.2f} of {bar} after {updates} updates")
 
 
-def ppo(env: str = "Identity", keywords: Any = None, *, fragment: int = 16, **settings: Any) -> PPOConfig:
+def trained(asked: Any, updates: int = 1) -> Any:
+    """The algorithm after so many updates."""
+    algo = asked.build_algo()
+    for _ in range(updates):
+        algo.train()
+    return algo
+
+
+def resumed(asked: Any, folder: Path, updates: int = 2) -> tuple[Any, Any]:
+    """A run that never stopped, and one that went on from its checkpoint: with equal weights after further updates."""
+    whole = trained(asked, updates)
+    whole.save_to_path(folder / "checkpoint")
+    again = asked.copy(copy_frozen=False).build_algo()
+    again.restore_from_path(folder / "checkpoint")
+    for algo in (whole, again):
+        algo.told = [algo.train() for _ in range(updates)][-1]
+    assert same(weights(whole), weights(again))
+    return whole, again
+
+
+def agreed(algo: Any) -> Weights:
+    """The weights of all learners, which are the same."""
+    found = [each.get() for each in algo.learner_group.foreach_learner(lambda learner: learner.get_state())]
+    modules = [state["rl_module"][DEFAULT_MODULE_ID] for state in found]
+    assert len(modules) == max(1, algo.config.num_learners)
+    first, *others = [{name: torch.as_tensor(value).clone() for name, value in each.items()} for each in modules]
+    assert all(same(first, other) for other in others)
+    return first
+
+
+def ppo(
+    env: str = "Identity", keywords: Any = None, *, kind: Any = PPOConfig, fragment: int = 16, **settings: Any
+) -> Any:
     """A small one that learns in seconds."""
     settings = {"learning_rate": 3e-3, "minibatch_size": 64, "gamma": 0.0} | settings
-    made = PPOConfig().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
+    made = kind().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
     return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=fragment)
+
+
+def weave(env: str = "Identity", keywords: Any = None, **settings: Any) -> Any:
+    return ppo(env, keywords, kind=WeaveConfig, **settings)
+
+
+def sac(env: str = "Identity", keywords: Any = None, *, sample: int = 200, **settings: Any) -> SACConfig:
+    """A small one, which takes as many steps at least in an iteration."""
+    small = {"network": {"hidden": [32, 32], "activation": "relu"}, "gamma": 0.0, "batch": 64, "warmup": 64}
+    rates = {"actor_rate": 3e-3, "critic_rate": 3e-3, "temperature_rate": 3e-3}
+    made = SACConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
+    made = made.training(**(small | rates | {"replay": {"capacity": 5000}} | settings))
+    return made.reporting(min_sample_timesteps_per_iteration=sample)

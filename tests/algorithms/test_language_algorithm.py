@@ -159,8 +159,6 @@ def test_checkpoint_of_another_experiment_is_refused(tmp_path: Path) -> None:
     other = build(tmp_path / "b", seed=9)
     with pytest.raises(ConfigError, match="the checkpoint is of experiment"):
         other.restore_from_path(str(tmp_path / "checkpoint"))
-    for each in (algo, other):
-        each.stop()
 
 
 def test_best_and_last_checkpoint_are_kept_and_every_version_has_its_parent(tmp_path: Path) -> None:
@@ -185,7 +183,6 @@ def test_the_best_is_the_best_of_the_checkpoints_also_where_updates_between_them
     algo = build(tmp_path, **{"train.stop.window": 1, "train.updates": 4})
     train(algo)
     assert algo.kept == {"best": best, "last": 4}
-    algo.stop()
 
 
 def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> None:

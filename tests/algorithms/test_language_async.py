@@ -13,12 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-import torch
 
 from loomrl.algorithms.language.algorithm import METRICS
-from loomrl.algorithms.language.learner import ADVANTAGE, LanguageLearner
-from loomrl.algorithms.language.sample import AGE, ENGINE
-from loomrl.config import Clip
 from loomrl.errors import ConfigError, HubError
 from loomrl.gym.curriculum import family_key
 from loomrl.hub import EVERYTHING, Selection, open_hub
@@ -78,30 +74,6 @@ def test_what_cannot_overlap_is_refused_with_the_remedy(tmp_path: Path, changes:
     with pytest.raises(ConfigError, match=remedy):
         experiment(tmp_path, **changes)
     assert not experiment(tmp_path, **{"hub.max_staleness": 1, "rollout.publish_every": 2}).asynchronous
-
-
-def test_token_of_an_older_policy_is_weighed_by_that_policy_and_clipped_by_the_present_one() -> None:
-
-    class Learner(LanguageLearner):
-        def __init__(self, config: Any) -> None:
-            self.config = config
-            self._sums = {}
-
-    algorithm = experiment(Path("unused"), "grpo", **{"algorithm.importance_cap": 2.0}).algorithm
-    learner = Learner(type("Config", (), {"algorithm": algorithm}))
-    p = {
-        ENGINE: torch.tensor([0.5, 0.2, 0.1]).log(),
-        AGE: torch.tensor([0.0, 1.0, 2.0]),
-        ADVANTAGE: torch.tensor([1.0, 1.0, -1.0]),
-    }
-    old = torch.tensor([0.5, 0.3, 0.4]).log()
-    now = torch.tensor([0.55, 0.33, 0.44]).log().requires_grad_()
-    loss = learner.policy_loss({"logp_K": now, "entropy_K": torch.zeros(3)}, p, old)
-    torch.testing.assert_close(loss, torch.tensor([-1.1 * 1.0, -1.1 * 1.5, 1.1 * 2.0]))
-    loss.sum().backward()
-    torch.testing.assert_close(now.grad, torch.tensor([-1.1 * 1.0, -1.1 * 1.5, 1.1 * 2.0]))
-    assert learner._sums[Metric.POLICY_DRIFT] == [0.0, 1]
-    assert algorithm.clip == Clip()
 
 
 class TestRollouts:

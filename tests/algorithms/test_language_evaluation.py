@@ -53,8 +53,6 @@ def test_evaluations_on_the_way_change_nothing_and_resume_bit_for_bit(tmp_path: 
     assert [*first[: 5 - len(rest)], *rest] == judged
     assert same(weights(again), weights(whole))
     assert again.kept == whole.kept
-    for algo in (whole, again):
-        algo.stop()
 
 
 @pytest.fixture
@@ -82,7 +80,6 @@ def test_the_best_is_the_best_on_held_out_tasks_and_has_a_checkpoint(tmp_path: P
     learn(algo)
     assert algo.kept == {"best": 2, "last": 5}
     assert {number for number, _ in algo._ledger.checkpoints.stored()} == {0, 2, 5}
-    algo.stop()
 
 
 def test_without_any_success_no_version_is_the_best(tmp_path: Path, judged_as: Any) -> None:
@@ -91,7 +88,6 @@ def test_without_any_success_no_version_is_the_best(tmp_path: Path, judged_as: A
     learn(algo)
     assert algo.kept == {"last": 5}
     assert {number for number, _ in algo._ledger.checkpoints.stored()} == {0, 5}
-    algo.stop()
 
 
 def test_a_run_stops_by_its_success_on_held_out_tasks(tmp_path: Path, judged_as: Any) -> None:
@@ -99,7 +95,6 @@ def test_a_run_stops_by_its_success_on_held_out_tasks(tmp_path: Path, judged_as:
     algo = build(tmp_path, **EVERY_TWO, **{"train.stop": {"by": "evaluation", "target": 0.7}})
     assert len(learn(algo)) == 2
     assert algo.stopped == "target reached: success 0.700 on held-out tasks, asked for 0.7"
-    algo.stop()
 
 
 def test_a_version_is_evaluated_once_in_each_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +111,6 @@ def test_a_version_is_evaluated_once_in_each_way(tmp_path: Path, monkeypatch: py
     for _ in range(2):
         assert len(algo.evaluations.attempts(2, "greedy")) == len(algo.evaluations.attempts(2, "sampled")) == 32
     assert played == ["greedy-0", "greedy-2", "sampled-2"]
-    algo.stop()
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,6 @@ def test_remote_runner_and_learners_have_the_loss_of_one_process_and_identical_p
         assert left.keys() == right.keys()
         assert all(torch.equal(left[name], right[name]) for name in left)
     assert any(not torch.equal(left[name], tensor) for name, tensor in parameters(one)[0].items())
-    for algo in (one, apart):
-        algo.stop()
 
 
 @pytest.mark.slow
@@ -65,8 +63,6 @@ def test_one_remote_learner_resumes_as_if_it_never_stopped(tmp_path: Path, kind:
     theirs = weights(whole)
     ours = weights(again)
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
-    for algo in (whole, again):
-        algo.stop()
 
 
 @pytest.mark.slow
@@ -84,4 +80,3 @@ def test_any_number_of_learners_goes_on_where_another_stopped(tmp_path: Path, fi
         assert all(torch.equal(learnt[name], each[name]) for name in learnt)
     again.train()
     assert any(not torch.equal(learnt[name], tensor) for name, tensor in parameters(again)[0].items())
-    again.stop()

@@ -70,7 +70,6 @@ def test_an_evaluation_begins_without_training_s_memory_goes_on_with_its_own_and
         assert begun == left[:-1]
         assert begun[-1] is not None
     assert algo.source.memories.state_dict() == kept
-    algo.stop()
 
 
 LATE, LATE_ONCE, LATE_AWAITING = (

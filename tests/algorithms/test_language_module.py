@@ -78,7 +78,6 @@ def test_dropout_is_on_while_demonstrations_are_imitated_and_only_then(tmp_path:
     with imitating(own):
         assert all(part.training for part in own.modules())
     assert not any(part.training for part in own.modules())
-    algo.stop()
 
 
 def test_learner_that_contradicts_itself_is_named_and_no_engine_is_blamed(tmp_path: Path, gpt2: Path) -> None:
@@ -86,7 +85,6 @@ def test_learner_that_contradicts_itself_is_named_and_no_engine_is_blamed(tmp_pa
     algo.learner_group._learner._own.lm.train()
     with pytest.raises(LearnerError, match=r"asked twice.*draws random numbers.*Engines and weights are not at fault"):
         algo.train()
-    algo.stop()
 
 
 def test_layers_that_are_computed_twice_learn_the_same(tmp_path: Path, gpt2: Path, monkeypatch: Any) -> None:

@@ -90,7 +90,6 @@ def test_what_a_learner_returns_amiss_is_said_by_name(
     algo = open_algorithm(own(tmp_path, "Bare"), run="r").build_algo()
     with pytest.raises(LearnerError, match=said):
         algo.train()
-    algo.stop()
 
 
 def onwards(folder: Path, parent: str, **changes: Any) -> Experiment:

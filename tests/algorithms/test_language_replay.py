@@ -322,8 +322,6 @@ class TestRuns:
         assert alone[Metric.REPLAY_SHARE] == shared[Metric.REPLAY_SHARE] > 0.3
         for name in (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.GRADIENT_NORM, Metric.POLICY_IMPORTANCE):
             assert shared[name] == pytest.approx(alone[name], abs=1e-4), name
-        for algo in (one, two):
-            algo.stop()
 
     @pytest.mark.slow
     def test_rollouts_that_overlap_replay_within_the_bound(self, tmp_path: Path) -> None:

@@ -142,7 +142,6 @@ def test_run_that_begins_with_a_later_version_knows_how_old_the_answers_are(prod
     alien = opened(production, "rloo", made, run="alien", **{"parent": model})
     with pytest.raises(DataError, match=r"none of 64 trajectories was answered by .* or an ancestor, but by r/0"):
         alien.begin()
-    alien.stop()
 
 
 def folder_of(folder: Path, version: str) -> Path:
@@ -158,7 +157,6 @@ def test_promise_that_the_data_set_would_break_is_refused_before_anything_is_lea
     algo = opened(production, "rloo", made, run="stale", **{"hub.max_staleness": 2})
     with pytest.raises(ConfigError, match=r"hub.max_staleness=2: the run makes 4 updates.*Set hub.max_staleness=3"):
         algo.begin()
-    algo.stop()
 
 
 def test_trajectory_that_was_deleted_since_teaches_nothing_and_is_counted(tmp_path: Path, production: Path) -> None:
@@ -169,7 +167,6 @@ def test_trajectory_that_was_deleted_since_teaches_nothing_and_is_counted(tmp_pa
     algo = opened(folder, "raft", made.id, run="gone", **{"algorithm.best": 1.0})
     history = train(algo)
     assert sum(each.get(Metric.FAILURES.of("data"), 0) for each in history) == 10
-    algo.stop()
 
 
 def test_text_of_other_agents_is_followed_and_their_rewards_alone_teach_nothing(production: Path) -> None:
@@ -181,7 +178,6 @@ def test_text_of_other_agents_is_followed_and_their_rewards_alone_teach_nothing(
     without = opened(production, "rloo", made, run="no-ids")
     with pytest.raises(DataError, match="token ids and a reward"):
         without.begin()
-    without.stop()
 
 
 def test_corrections_are_preferred_to_what_they_correct(production: Path) -> None:
@@ -198,7 +194,6 @@ def test_corrections_are_preferred_to_what_they_correct(production: Path) -> Non
     assert len(history) == 6
     assert history[0][Metric.PREFERENCE_MARGIN] < history[-1][Metric.PREFERENCE_MARGIN]
     assert history[-1][Metric.PREFERENCE_ACCURACY] == 1
-    algo.stop()
 
 
 def test_leash_keeps_the_policy_near_the_one_in_production(production: Path) -> None:

@@ -80,8 +80,6 @@ def test_it_goes_on_to_the_last_bit_and_the_teacher_is_in_no_checkpoint(
     theirs = weights(whole)
     ours = weights(again)
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
-    for algo in (whole, again):
-        algo.stop()
 
 
 @pytest.mark.system
@@ -99,7 +97,6 @@ def test_a_teacher_of_another_vocabulary_is_refused(tmp_path: Path, folders: tup
     algo = build(tmp_path, "reinforce", **taught(folders[0], tmp_path / "stranger"))
     with pytest.raises(ConfigError, match="another vocabulary"):
         algo.train()
-    algo.stop()
 
 
 def test_a_teacher_that_nobody_hears_is_refused(tmp_path: Path) -> None:

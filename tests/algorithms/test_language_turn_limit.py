@@ -40,7 +40,6 @@ def test_attempts_get_longer_until_they_have_all_turns_of_the_environment(tmp_pa
     assert [algo.train()[METRICS][Metric.LENGTH_TURNS] for _ in range(6)] == [1, 1, 3, 3, 4, 4]
     ends = {attempt.end for _, attempt in algo.source.hub.replay(selection=EVERYTHING)}
     assert ends == {End.TRUNCATED}
-    algo.stop()
 
 
 def test_what_began_before_a_crash_goes_on_with_the_limit_it_began_with(tmp_path: Path) -> None:

@@ -216,8 +216,6 @@ def test_one_expert_one_critic_and_one_objective_are_ppo_to_the_last_bit(tmp_pat
     ours = weights(weave)
     assert theirs.keys() == ours.keys()
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
-    for algo in (ppo, weave):
-        algo.stop()
 
 
 @quiet
@@ -241,8 +239,6 @@ def test_what_is_sampled_from_a_mixture_is_what_is_learnt_and_goes_on_to_the_las
     ours = weights(again)
     assert {"lm_head.narrow_KRH", "lm_head.gate.weight"} <= theirs.keys()
     assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
-    for algo in (whole, again):
-        algo.stop()
 
 
 @quiet
@@ -263,8 +259,6 @@ def test_two_learners_learn_what_one_does(tmp_path: Path) -> None:
         )
     )
     assert all(torch.equal(left[name], right[name]) for name in left)
-    for algo in (one, two):
-        algo.stop()
 
 
 def test_what_is_wrong_in_demonstrations_goes_by_preference_too() -> None:

@@ -53,7 +53,6 @@ def test_control_runners_go_where_the_experiment_says(cluster: Cluster) -> None:
     algo = control().build_algo()
     rollout = {node["NodeID"] for node in ray.nodes() if node["Resources"].get("rollout")}
     assert nodes_of(algo.env_runner_group) == rollout
-    algo.stop()
 
 
 def test_language_runners_and_learner_are_told_their_places(tmp_path: Path) -> None:

@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx.reference import ReferenceEvaluator
-from ray import tune
 
-from loomrl.algorithms.control.weave import Weave, WeaveConfig, chebyshev, utility_gain
+from loomrl.algorithms.control.weave import chebyshev, utility_gain
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
-from tests.algorithms.control_support import MARKS, ppo, same, weights
+from tests.algorithms import control_support
+from tests.algorithms.control_support import MARKS, ppo, resumed, same, trained, weights
 from tests.algorithms.objective_envs import ARMS, register
 
 pytestmark = [*MARKS, pytest.mark.usefixtures("objective_environments")]
@@ -30,18 +29,14 @@ def objective_environments() -> None:
     register()
 
 
-def weave(env: str = "Arms", keywords: Any = None, **settings: Any) -> WeaveConfig:
-    asked = {"objectives": ["left", "right"], "learning_rate": 3e-3, "minibatch_size": 64, "experts": 2, "critics": 2}
-    made = WeaveConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
-    return made.training(**(asked | settings)).env_runners(num_envs_per_env_runner=8, rollout_fragment_length=32)
+def weave(env: str = "Arms", keywords: Any = None, **settings: Any) -> Any:
+    asked = {"objectives": ["left", "right"], "gamma": 0.99, "experts": 2, "critics": 2}
+    return control_support.weave(env, keywords, fragment=32, **(asked | settings))
 
 
-def learnt(config: WeaveConfig, updates: int = 60) -> ControlPolicy:
-    algo = config.build_algo()
-    for _ in range(updates):
-        algo.train()
-    algo.stop()
-    return algo.policy()
+def learnt(config: Any, updates: int = 60) -> ControlPolicy:
+    policy: ControlPolicy = trained(config, updates).policy()
+    return policy
 
 
 def chosen(policy: ControlPolicy, left: float) -> int:
@@ -104,20 +99,10 @@ def test_an_exported_policy_says_what_it_needs() -> None:
 @pytest.mark.parametrize("scalarisation", [{"kind": "linear"}, CHEBYSHEV])
 def test_a_resumed_run_ends_as_one_that_never_stopped(scalarisation: dict[str, str], tmp_path: Path) -> None:
     asked = weave(scalarisation=scalarisation, normalize_rewards=True, normalize_observations=True)
-    whole = asked.build_algo()
-    for _ in range(2):
-        whole.train()
-    whole.save_to_path(tmp_path / "checkpoint")
-    again = asked.copy(copy_frozen=False).build_algo()
-    again.restore_from_path(tmp_path / "checkpoint")
-    for _ in range(2):
-        told = whole.metrics_of(whole.train())
-        retold = again.metrics_of(again.train())
-    assert same(weights(whole), weights(again))
+    whole, again = resumed(asked, tmp_path)
+    told, retold = (algo.metrics_of(algo.told) for algo in (whole, again))
     assert told["return/objective/left"] == retold["return/objective/left"]
     assert whole.front.points.tolist() == again.front.points.tolist()
-    whole.stop()
-    again.stop()
 
 
 @pytest.mark.slow
@@ -130,31 +115,6 @@ def test_every_runner_has_preferences_of_its_own() -> None:
     )
     low, high = sorted(found, key=max)
     assert 0 <= min(low) <= max(low) <= 0.5 <= min(high) <= max(high) <= 1
-    algo.stop()
-
-
-@pytest.mark.slow
-def test_tune_searches_settings_by_their_names(tmp_path: Path) -> None:
-    asked = weave(preference={"kind": "fixed", "weights": [0.9, 0.1]})
-    found = tune.Tuner(
-        Weave,
-        param_space=asked.training(learning_rate=tune.grid_search([1e-9, 3e-3])),
-        run_config=tune.RunConfig(storage_path=str(tmp_path), stop={"training_iteration": 20}, verbose=0),
-    ).fit()
-    returns = {
-        result.config["changes"]["learning_rate"]: result.metrics["env_runners"]["episode_return_mean"]
-        for result in found
-    }
-    assert returns[3e-3] > returns[1e-9] + 0.2
-
-
-@pytest.mark.slow
-def test_several_learners_learn_as_one() -> None:
-    algo = weave(scalarisation=CHEBYSHEV).learners(num_learners=2).build_algo()
-    for _ in range(2):
-        told = algo.metrics_of(algo.train())
-    assert 0 < told["policy/entropy"] < 2
-    algo.stop()
 
 
 def test_an_episode_is_told_by_objective_and_weighed() -> None:
@@ -165,7 +125,6 @@ def test_an_episode_is_told_by_objective_and_weighed() -> None:
     for episode in made.episodes:
         assert episode.preference == (0.25, 0.75)
         assert episode.reward == pytest.approx(np.dot(episode.preference, episode.parts))
-    algo.stop()
 
 
 def test_an_objective_that_is_no_number_teaches_nothing() -> None:
@@ -174,7 +133,6 @@ def test_an_objective_that_is_no_number_teaches_nothing() -> None:
     with pytest.raises(EpisodeError, match=r"a reward is not a finite number \(objective right\)"):
         algo.train()
     assert same(before, weights(algo))
-    algo.stop()
 
 
 def test_a_constant_objective_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -191,7 +149,7 @@ def test_a_constant_objective_is_named(caplog: pytest.LogCaptureFixture) -> None
         (lambda: weave("Identity"), EpisodeError, "no part of the reward is named left, right"),
         (lambda: weave("Pictures"), ConfigError, "beside pictures"),
         (lambda: weave(objectives=[]), EpisodeError, "Several objectives are for weave"),
-        (lambda: ppo("Arms"), EpisodeError, "Several objectives are for weave"),
+        (lambda: ppo("Arms", gamma=0.99), EpisodeError, "Several objectives are for weave"),
         (lambda: weave().env_runners(batch_mode="complete_episodes"), ConfigError, "no way through RLlib's own"),
     ],
 )
@@ -214,11 +172,3 @@ def test_more_of_anything_is_worth_no_less(returns: Any, more: Any, left: float)
     span = {"best_H": np.ones(2), "width_H": np.ones(2), "slope": 0.05}
     preference = np.array([left, 1 - left])
     assert chebyshev(returns + more, preference, **span) >= chebyshev(returns, preference, **span) - 1e-9
-
-
-def test_observations_show_the_preference() -> None:
-    algo = weave(scalarisation=CHEBYSHEV).build_algo()
-    space = algo.env_runner.env.single_observation_space
-    assert isinstance(space, spaces.Dict)
-    assert list(space.spaces) == ["earned", "preference", "seen"]
-    algo.stop()
