@@ -1,10 +1,8 @@
 """Settings and helpers that the tests of control algorithms share."""
 
-import time
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.control.sac import SACConfig
 from loomrl.algorithms.control.weave import WeaveConfig
-from tests.algorithms.control_envs import Identity
+from tests.algorithms.control_envs import Small
 
 MARKS = [
     pytest.mark.usefixtures("ray_cluster", "one_thread", "control_environments"),
@@ -22,41 +20,32 @@ MARKS = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 Weights = dict[str, torch.Tensor]
-STEP_S = 0.002
-"""Seconds of a step of a slow environment, and of an update of a slow learner."""
 
 
-class Sleepy(Identity):
-    """Takes its time."""
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        time.sleep(STEP_S)
-        return super().step(action)
-
-
-class Lock(gymnasium.Env[Any, Any]):
+class Lock(Small):
     """Opens, and pays 1, after a row of right choices. A wrong one leads back to the beginning."""
 
     action_space = spaces.Discrete(3)
 
     def __init__(self, length: int = 14) -> None:
+        super().__init__(2 * length)
         self.observation_space = spaces.Box(0, 1, (length + 1,))
         self._right = [(7 * place + place // 3) % 3 for place in range(length)]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
         self._place = 0
-        self._taken = 0
-        return self._seen(), {}
+        self._ends = False
+        return super().reset(seed=seed)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._place = self._place + 1 if action == self._right[self._place] else 0
-        self._taken += 1
-        is_open = self._place == len(self._right)
-        return self._seen(), float(is_open), is_open, self._taken >= 2 * len(self._right), {}
-
-    def _seen(self) -> Any:
+    def _show(self) -> Any:
         return np.eye(len(self._right) + 1, dtype=np.float32)[self._place]
+
+    def _pay(self, action: Any) -> tuple[float, dict[str, Any]]:
+        self._place = self._place + 1 if action == self._right[self._place] else 0
+        if is_open := self._place == len(self._right):
+            self._ends = True
+            self._taken = 2 * len(self._right)
+        return float(is_open), {}
 
 
 def weights(algo: Any) -> Weights:

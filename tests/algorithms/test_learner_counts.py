@@ -1,6 +1,6 @@
 """No remote learner, one, or two: one path to all of them, and checkpoints that any number goes on from."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,9 @@ from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.control.sac import SACConfig
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.learners import share_of, training_data
-from loomrl.algorithms.resources import ensure_room, parts_of
-from loomrl.errors import ConfigError, LearnerError
+from loomrl.algorithms.resources import parts_of
+from loomrl.errors import LearnerError
 from loomrl.experiments.shipped import resolve
-from loomrl.own_ray import own_ray
 from tests.algorithms.control_support import Weights, agreed, ppo, sac, same, weave, weights
 from tests.algorithms.language_support import experiment
 
@@ -37,13 +36,6 @@ KINDS: dict[str, Callable[[], Any]] = {
     "sac": boxed_sac,
     "weave": lambda: weave(experts=2, critics=2),
 }
-
-
-@pytest.fixture(scope="module")
-def ray_that_counts_gpus() -> Iterator[None]:
-    """A Ray that believes in two GPUs: who holds which is real, what they can do is not."""
-    with own_ray(num_cpus=4, num_gpus=2):
-        yield
 
 
 def updated(algo: Any) -> Weights:
@@ -88,7 +80,7 @@ def test_gpus_of_learners_are_asked_for_wherever_they_are(
 
 
 @pytest.mark.system
-@pytest.mark.usefixtures("ray_that_counts_gpus")
+@pytest.mark.usefixtures("ray_cluster")
 class TestInOneRay:
     @pytest.mark.parametrize("kind", ["ppo", pytest.param("weave", marks=pytest.mark.slow)])
     def test_one_remote_learner_learns_what_one_in_this_process_does_and_its_death_is_told(self, kind: str) -> None:
@@ -113,14 +105,3 @@ class TestInOneRay:
             assert all(torch.isfinite(value).all() for value in learnt.values())
             algo.save_to_path(tmp_path / f"{turn}")
             algo.stop()
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_gpus_are_there_for_two_learners_and_not_for_three(self, kind: str) -> None:
-        """The GPUs that Ray counts. A learner that uses one needs a torch with CUDA, and NCCL."""
-        asked = [KINDS[kind]().learners(num_learners=count, num_gpus_per_learner=1) for count in (1, 2, 3)]
-        for config in asked:
-            config.env_runners(num_envs_per_env_runner=12).validate()
-        for config in asked[:2]:
-            ensure_room(config)
-        with pytest.raises(ConfigError, match="num_learners=3 with 1 each: that is 3 GPU, of which Ray has 2"):
-            ensure_room(asked[2])

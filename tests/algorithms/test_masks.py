@@ -114,22 +114,24 @@ def test_the_critics_of_sac_expect_what_is_allowed_after_a_step() -> None:
 def test_the_learner_computes_the_log_probabilities_of_the_runner(kind: str, memory: str | None) -> None:
     algo = trained(picky(kind, memory, normalize_observations=True), 2)
     learner = algo.learner_group._learner
-    (rollout,) = algo.env_runner.sample()
-    valid = torch.from_numpy(rollout.valid)
-    table = {name: torch.from_numpy(getattr(rollout, name))[valid] for name in ("actions", "inputs")}
-    table["seen"] = torch.from_numpy(rollout.seen[:-1])[valid]
+    rollouts = [*algo.env_runner.sample(), *algo.env_runner.sample()]
+    table = {
+        name: torch.from_numpy(np.concatenate([getattr(r, name)[: len(r.valid)][r.valid] for r in rollouts]))
+        for name in ("actions", "inputs", "seen")
+    }
     mask = algo.env_runner._mask
     assert not mask.forbidden(table["seen"].numpy(), table["actions"].numpy()).any()
-    batches = [table] if memory is None else Sequences([rollout], "cpu").dealt(table, [torch.arange(8)])
+    batches = [table] if memory is None else Sequences(rollouts, "cpu").dealt(table, torch.arange(16).split(6))
     with torch.no_grad():
         for batch in batches:
             inputs, _ = learner.forward(batch)
             said, again = (learner.distribution.logp(x, batch["actions"]) for x in (batch["inputs"], inputs))
             torch.testing.assert_close(again, said, atol=1e-5, rtol=0)
             assert (said > -20).all()
+            assert float(said.std()) > 0.01
             torch.testing.assert_close(inputs < -1e29, batch["inputs"] < -1e29)
             assert (batch["inputs"] < -1e29).any()
-    assert not valid.all()
+    assert not all(rollout.valid.all() for rollout in rollouts)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_agents_that_share_a_policy_have_a_mask_each() -> None:
 
 
 def test_a_policy_leaves_with_its_mask(tmp_path: Path) -> None:
-    algo = trained(picky("multi_discrete", "gru"))
+    algo = trained(picky("multi_discrete", "gru", normalize_observations=True))
     algo.policy().save(tmp_path)
     loaded = ControlPolicy.load(tmp_path)
     (rollout,) = algo.env_runner.sample(num_timesteps=8 * 32, explore=False)

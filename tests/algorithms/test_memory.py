@@ -13,7 +13,6 @@ from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.control.rollout import Sequences
 from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.config import ControlExperiment
-from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.experiments.shipped import resolve
 from tests.algorithms.control_support import MARKS, learn, ppo, resumed, sac, same, success, trained, weights
@@ -40,25 +39,6 @@ def test_what_was_seen_before_is_known_with_a_memory_only(memory: str | None) ->
         assert success(trained(asked, 60)) < 0.6
     else:
         learn(asked.build_algo(), 0.9, 60)
-
-
-@pytest.mark.parametrize("memory", KINDS)
-def test_the_learner_computes_the_log_probabilities_of_the_runner(memory: str) -> None:
-    algo = trained(recalling("Echo", {"steps": 5}, memory=memory, normalize_observations=True), 3)
-    learner = algo.learner_group._learner  # from here on nothing is small, and episodes are under way
-    rollouts = [*algo.env_runner.sample(), *algo.env_runner.sample()]
-    acted = [torch.from_numpy(rollout.valid) for rollout in rollouts]
-    table = {
-        name: torch.cat([torch.from_numpy(getattr(r, name))[valid] for r, valid in zip(rollouts, acted, strict=True)])
-        for name in ("actions", "inputs")
-    }
-    with torch.no_grad():
-        for batch in Sequences(rollouts, "cpu").dealt(table, torch.arange(16).split(6)):
-            inputs, _ = learner.forward(batch)
-            again, said = (learner.distribution.logp(each, batch["actions"]) for each in (inputs, batch["inputs"]))
-            torch.testing.assert_close(again, said, atol=1e-5, rtol=0)
-            assert float(said.std()) > 0.01
-    assert not all(valid.all() for valid in acted)
 
 
 @pytest.mark.parametrize("memory", KINDS)
@@ -92,20 +72,6 @@ def test_every_learner_gets_the_state_of_its_environments() -> None:
     parts = rollout.split(2)
     np.testing.assert_array_equal(np.concatenate([part.state for part in parts], 1), rollout.state)
     assert [Sequences([part], "cpu").count for part in parts] == [4, 4]
-
-
-def test_a_policy_leaves_with_its_memory(tmp_path: Path) -> None:
-    algo = trained(recalling("CartPole-v1", normalize_observations=True))
-    algo.policy().save(tmp_path)
-    (rollout,) = algo.env_runner.sample(num_timesteps=8 * 64, explore=False)
-    loaded = ControlPolicy.load(tmp_path)
-    state = loaded.state(8)
-    assert state is not None
-    state.numbers_BS = rollout.state[0].copy()
-    for seen, valid, actions in zip(rollout.seen[:-1], rollout.valid, rollout.actions, strict=True):
-        np.testing.assert_array_equal(loaded.act_batch(seen, state=state), actions)
-        state.forget(~valid)
-    assert not rollout.valid.all()
 
 
 @pytest.mark.parametrize("other", [None, "lstm"])

@@ -43,7 +43,7 @@ def test_the_same_seed_gives_the_same_weights(normalize: bool) -> None:
     assert same(one, other)
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Lock", "Pictures"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pictures"])
 def test_a_resumed_run_ends_as_one_that_never_stopped(env: Any, tmp_path: Path) -> None:
     if is_curious := env != "CartPole-v1":
         asked = locked({"coefficient": 0.5}).environment(env).env_runners(rollout_fragment_length=16)
@@ -100,6 +100,7 @@ def test_an_environment_that_cannot_be_made_is_named_before_training(runners: in
         asked.build_algo()
 
 
+@pytest.mark.slow  # a runner gives its errors back as results, a remote one as the one here
 def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_words() -> None:
     algo = ppo("Misbehaving", keywords={"how": "raises"}).env_runners(num_env_runners=1).build_algo()
     with pytest.raises(EpisodeError, match="raised ValueError: the bridge is out"):

@@ -235,12 +235,6 @@ def test_minibatches_of_an_experiment_are_shared_by_its_learners(learners: int) 
     assert (config.settings.minibatch_size, config.minibatch_size) == (64, 64 // max(1, learners))
 
 
-def test_minibatches_by_the_name_of_rllib_are_those_of_a_learner() -> None:
-    config = PPOConfig().environment("CartPole-v1").learners(num_learners=2).training(minibatch_size=64)
-    config.validate()
-    assert (config.settings.minibatch_size, config.minibatch_size) == (128, 64)
-
-
 PARTS = spaces.Tuple((spaces.MultiDiscrete([2, 2]), spaces.Discrete(5), spaces.Box(0, 1, (3,))))
 
 

@@ -1,28 +1,21 @@
 """SAC: learns what it is asked for, remembers exactly, repeats itself bit for bit."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from ray.tune.registry import register_env
 
-from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.learner import ControlWork
 from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.sac import SAC, SACLearner
-from loomrl.errors import ArtifactError, ConfigError, EpisodeError
+from loomrl.errors import ArtifactError, ConfigError
 from tests.algorithms.control_support import (
     MARKS,
-    STEP_S,
-    Sleepy,
     Weights,
     agreed,
     learn,
     resumed,
     sac,
-    same,
     trained,
     weights,
 )
@@ -51,50 +44,11 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(n_step: int, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
-    one, again, other = (weights(trained(sac().debugging(seed=seed))) for seed in (7, 7, 8))
-    assert same(one, again)
-    assert not same(one, other)
-
-
-@pytest.mark.slow
-def test_remote_runners_fill_the_memory() -> None:
-    algo = sac(keywords={"kind": "box"}).env_runners(num_env_runners=2, rollout_fragment_length=8).build_algo()
-    told = algo.train()
-    assert told["env_runners"]["num_env_steps_sampled_lifetime"] == algo.learner_group._learner.ring.steps > 64
-
-
-@pytest.mark.slow
 def test_two_learners_with_a_memory_each_have_the_same_weights() -> None:
     asked = sac(keywords={"kind": "box"}).env_runners(num_envs_per_env_runner=4, rollout_fragment_length=8)
     algo = trained(asked.learners(num_learners=2))
     agreed(algo)
     assert min(result.get() for result in algo.learner_group.foreach_learner(lambda learner: learner.ring.steps)) > 64
-
-
-@pytest.mark.slow
-def test_runners_collect_while_the_learner_learns(monkeypatch: pytest.MonkeyPatch) -> None:
-    register_env("Sleepy", lambda context: Sleepy(**context))
-    monkeypatch.setattr(SACLearner, "_improve", lambda learner: time.sleep(STEP_S))
-    asked = sac("Sleepy", {"kind": "box"}, warmup=32).env_runners(num_env_runners=1, rollout_fragment_length=32)
-    algo = asked.reporting(min_sample_timesteps_per_iteration=28).build_algo()
-    at_once = []
-    in_turn = []
-    for _ in range(4):
-        at_once.append(seconds(algo))
-        with monkeypatch.context() as without:
-            without.setattr(SAC, "fetch_results", ControlStep.fetch_results)
-            without.setattr(SAC, "_ask", lambda algo, *, random: None)
-            in_turn.append(seconds(algo))
-    assert min(at_once) < 0.8 * min(in_turn)
-
-
-def seconds(algo: SAC) -> float:
-    algo.train()
-    began = time.perf_counter()
-    for _ in range(5):
-        algo.train()
-    return time.perf_counter() - began
 
 
 @pytest.mark.slow
@@ -142,13 +96,6 @@ def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) ->
     assert max(gained) <= 2 * 8
     assert min(gained) < 2 * 7
     assert algo.env_steps == algo.learner_group._learner.ring.steps
-
-
-@pytest.mark.slow
-def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_words() -> None:
-    algo = sac("Misbehaving", {"how": "raises"}).env_runners(num_env_runners=1).build_algo()
-    with pytest.raises(EpisodeError, match="raised ValueError: the bridge is out"):
-        algo.train()
 
 
 @pytest.mark.slow
