@@ -1,8 +1,6 @@
 """Data sets by name, for experiments and commands: frozen with their suite, and settled before a training begins."""
 
 import time
-from collections import Counter
-from typing import Any
 
 from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, DataSelection, Experiment
 from loomrl.config.suite import LanguageSuite
@@ -12,9 +10,8 @@ from loomrl.feedback.dataset import freeze
 from loomrl.run.version import find_version
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB, open_store
-from loomrl.store.datasets import Dataset, Part, find_dataset, list_policies_trained_on, read_rows
+from loomrl.store.datasets import Dataset, Part, find_dataset
 from loomrl.store.endpoints import show_endpoint
-from loomrl.store.feedback import feedback_of
 from loomrl.store.runs import RUNS
 from loomrl.types import PolicyVersion
 
@@ -30,23 +27,6 @@ def frozen(db: LoomDB, store_url: str, selection: DataSelection) -> Dataset:
     if suite is not None and not isinstance(suite, LanguageSuite):
         raise ConfigError(f"suite={selection.suite!r} is one of {suite.kind}: it asks nothing in words.")
     return freeze(db, store_url, selection, suite=suite, now=time.time())
-
-
-def described(db: LoomDB, made: Dataset) -> dict[str, Any]:
-    """The data set as JSON: its rows by kind and the versions that answered."""
-    rows = read_rows(db, made.id)
-    said: Counter[str] = Counter()
-    for first in range(0, len(rows), TOGETHER):
-        known = {row.trajectory: {*row.feedback} for row in rows[first : first + TOGETHER]}
-        said.update(one.kind for one in feedback_of(db, list(known)) if one.id in known[one.trajectory])
-    domains = Counter((row.domain, row.part) for row in rows)
-    return {
-        "domains": {name: {part: domains[name, part] for part in PARTS} for name in sorted({d for d, _ in domains})},
-        "with_reward": sum(row.reward is not None for row in rows),
-        "with_ids": sum(row.tokens > 0 for row in rows),
-        "feedback": dict(said.most_common()),
-        "versions": list_policies_trained_on(db, made.id),
-    }
 
 
 def settled(experiment: AnyExperiment) -> AnyExperiment:

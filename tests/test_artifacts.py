@@ -1,16 +1,15 @@
-import json
 import os
 import resource
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,27 +24,13 @@ _buckets = count()
 
 
 @pytest.fixture(scope="session")
-def s3_server(unused_tcp_port_factory: Callable[[], int]) -> Iterator[str]:
+def s3_server() -> Iterator[str]:
     """`HOST:PORT` of an S3 server of our own."""
-    pytest.importorskip("moto", reason="needs an S3 server: pip install 'moto[s3]' flask flask-cors")
-    port = unused_tcp_port_factory()
-    address = f"127.0.0.1:{port}"
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"http://{address}/moto-api/", timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield address
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
+    moto = pytest.importorskip("moto.server", reason="needs an S3 server: pip install 'moto[s3]' flask flask-cors")
+    server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield ":".join(map(str, server.get_host_and_port()))
+    server.stop()
 
 
 @pytest.fixture
@@ -53,7 +38,7 @@ def s3_url(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     bucket = f"bucket-{next(_buckets)}"
-    urllib.request.urlopen(urllib.request.Request(f"http://{s3_server}/{bucket}", method="PUT"), timeout=5).close()
+    httpx.put(f"http://{s3_server}/{bucket}").raise_for_status()
     return f"s3://{bucket}/some/prefix?scheme=http&endpoint_override={s3_server}"
 
 
@@ -99,7 +84,6 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def attempt_of(artifacts: Artifacts, name: str) -> str:
     marker = artifacts._marker(name)
-    assert marker is not None
     return f"{name}/{FILES}{marker.attempt}"
 
 
@@ -117,12 +101,6 @@ def test_a_folder_comes_back_as_it_was_put(artifacts: Artifacts, model: Path, tm
     assert files_of(copied) == files_of(model)
 
 
-def test_the_url_of_an_artifact_leads_back_to_it(artifacts: Artifacts) -> None:
-    url = artifacts.put("runs/math-1/policy-3", b"weights")
-    there, name = locate(url)
-    assert there.get(name) == b"weights"
-
-
 def test_names_are_listed_and_files_inside_artifacts_are_not(artifacts: Artifacts, model: Path) -> None:
     artifacts.put("b", b"1")
     artifacts.put("a/x", b"2")
@@ -132,8 +110,11 @@ def test_names_are_listed_and_files_inside_artifacts_are_not(artifacts: Artifact
     assert artifacts.list_names("nowhere") == []
 
 
-def test_putting_the_same_again_changes_nothing(artifacts: Artifacts, model: Path) -> None:
-    assert artifacts.put("x", b"1") == artifacts.put("x", b"1")
+def test_putting_the_same_again_changes_nothing_and_its_url_leads_back_to_it(artifacts: Artifacts, model: Path) -> None:
+    url = artifacts.put("x", b"1")
+    assert artifacts.put("x", b"1") == url
+    there, name = locate(url)
+    assert there.get(name) == b"1"
     artifacts.put_folder("y", model)
     before = attempt_of(artifacts, "y")
     artifacts.put_folder("y", model)
@@ -192,21 +173,19 @@ def test_damage_is_found_when_it_is_read(
     assert not list(tmp_path.glob(".copy*"))
 
 
-def test_a_damaged_marker_is_named(artifacts: Artifacts, overwrite: Callable[[str, bytes], None]) -> None:
-    artifacts.put("x", b"1")
-    overwrite(f"x/{MARKER}", b'{"kind": "bytes"')
-    with pytest.raises(ArtifactError, match="marker is damaged"):
-        artifacts.get("x")
-
-
-def test_a_marker_cannot_name_files_elsewhere(
-    artifacts: Artifacts, overwrite: Callable[[str, bytes], None], tmp_path: Path
+@pytest.mark.parametrize(
+    ("marker", "said"),
+    [
+        ('{"kind": "bytes"', "marker is damaged"),
+        ('{"kind": "folder", "attempt": "a", "files": {"../../../etc/passwd": {"size": 1, "sha256": ""}}}', "outside"),
+    ],
+)
+def test_a_marker_that_is_damaged_or_names_files_elsewhere_is_not_believed(
+    artifacts: Artifacts, overwrite: Callable[[str, bytes], None], tmp_path: Path, marker: str, said: str
 ) -> None:
-    content = {"size": 1, "sha256": "0" * 64}
-    marker = {"kind": "folder", "attempt": "a", "files": {"../../../etc/passwd": content}}
-    overwrite("x/placeholder", b"") if artifacts.url.startswith("s3") else (tmp_path / "artifacts/x").mkdir()
-    overwrite(f"x/{MARKER}", json.dumps(marker).encode())
-    with pytest.raises(ArtifactError, match="outside"):
+    artifacts.put("x", b"1")
+    overwrite(f"x/{MARKER}", marker.encode())
+    with pytest.raises(ArtifactError, match=said):
         artifacts.get_folder("x", tmp_path / "copy")
 
 
@@ -221,13 +200,19 @@ def test_deleted_artifacts_are_gone_and_their_neighbours_stay(artifacts: Artifac
     assert artifacts.get("a") == b"new life"
 
 
-def test_bytes_and_folders_are_not_mixed_up(artifacts: Artifacts, model: Path, tmp_path: Path) -> None:
+def test_bytes_and_folders_are_not_mixed_up_and_nothing_is_copied_over(
+    artifacts: Artifacts, model: Path, tmp_path: Path
+) -> None:
     artifacts.put_folder("f", model)
     artifacts.put("b", b"1")
-    with pytest.raises(ArtifactError, match="use `get_folder`"):
-        artifacts.get("f")
-    with pytest.raises(ArtifactError, match="use `get`"):
-        artifacts.get_folder("b", tmp_path / "copy")
+    for attempt, said in (
+        (lambda: artifacts.get("f"), "use `get_folder`"),
+        (lambda: artifacts.get_folder("b", tmp_path / "copy"), "use `get`"),
+        (lambda: artifacts.get_folder("f", model), "exists already"),
+        (lambda: artifacts.put_folder("g", tmp_path / "nowhere"), "no folder with files"),
+    ):
+        with pytest.raises(ArtifactError, match=said):
+            attempt()
 
 
 @pytest.mark.parametrize("name", ["", "/x", "x/", "a//b", "../x", "a/.hidden", "a?b", "a b", "a\\b", "-x"])
@@ -236,17 +221,6 @@ def test_a_name_that_would_lead_elsewhere_is_refused(tmp_path: Path, name: str) 
     for attempt in (lambda: artifacts.put(name, b"1"), lambda: artifacts.get(name), lambda: artifacts.delete(name)):
         with pytest.raises(ArtifactError, match="segments"):
             attempt()
-
-
-def test_a_folder_is_not_copied_over_another(artifacts: Artifacts, model: Path) -> None:
-    artifacts.put_folder("f", model)
-    with pytest.raises(ArtifactError, match="exists already"):
-        artifacts.get_folder("f", model)
-
-
-def test_a_folder_without_files_is_refused(artifacts: Artifacts, tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="no folder with files"):
-        artifacts.put_folder("f", tmp_path / "nowhere")
 
 
 def test_a_fault_after_the_marker_leaves_the_artifact_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,15 +262,14 @@ for n in range(10_000):
 """
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.011])
+@pytest.mark.parametrize("delay_s", [0.0, 0.004])
 def test_a_writer_killed_while_putting_leaves_nothing_that_is_believed(
     artifact_url: str, model: Path, tmp_path: Path, delay_s: float
 ) -> None:
-    for number in range(20):
+    for number in range(5):
         (model / f"{number}.bin").write_bytes(b"x" * 10_000)
     command = [sys.executable, "-c", PUT_FOREVER, artifact_url, str(model)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
         finished = int(writer.stdout.readline())
         time.sleep(delay_s)
         os.kill(writer.pid, signal.SIGKILL)

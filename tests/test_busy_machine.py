@@ -8,10 +8,10 @@ import pytest
 
 ENTRANCES = (
     "loomrl",
-    "loomrl.inference.torch.engine",
     *(
         pytest.param(module, marks=pytest.mark.slow)
         for module in (
+            "loomrl.inference.torch.engine",
             "loomrl.algorithms.control.learner",
             "loomrl.algorithms.language.runner",
             "loomrl.experiments.bench.control.contender",

@@ -33,7 +33,6 @@ def holding() -> tuple[subprocess.Popen[str], Path]:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     return process, Path(process.stdout.readline().strip())
 
 

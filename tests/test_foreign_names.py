@@ -68,7 +68,6 @@ def names(cls: type) -> tuple[set[str], set[str], set[str]]:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except (OSError, TypeError):  # written in C
         return set(), set(vars(cls)), set()
-    assert isinstance(tree, ast.ClassDef)
     own = [
         node
         for node in ast.walk(tree)

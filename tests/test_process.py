@@ -42,7 +42,6 @@ def begun(program: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     """A process that has begun, and its descendants."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     process = subprocess.Popen([sys.executable, "-c", program], text=True, **pipes)
-    assert process.stdout is not None
     if process.stdout.readline() != "begun\n":
         pytest.fail(process.communicate()[1])
     return process, psutil.Process(process.pid).children(recursive=True)

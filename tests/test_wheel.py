@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import venv
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Literal
 import httpx
 import pytest
 
-from tests.cluster.cluster_support import answers, process, start, wait_until
+from tests.cluster.cluster_support import process, ray_of_its_own, wait_until
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.system
@@ -197,25 +195,16 @@ def test_a_service_and_a_release_work_beside_packages_of_somebody(
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_job_is_submitted_beside_packages_of_somebody(
-    installed: Path, theirs: Path, unused_tcp_port_factory: Callable[[], int]
+    installed: Path, theirs: Path, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
-    temporary = Path(tempfile.mkdtemp(prefix="ray-"))  # a short name, for sockets
-    dashboard, env = unused_tcp_port_factory(), surroundings(temporary)
-    head = start(
-        installed / "python",
-        *("--head", f"--port={unused_tcp_port_factory()}", "--node-ip-address=127.0.0.1", "--num-cpus=3"),
-        *(f"--temp-dir={temporary}", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
-        *(f"--dashboard-agent-listen-port={unused_tcp_port_factory()}",),
-        f"--ray-client-server-port={unused_tcp_port_factory()}",
-    )
+    env = surroundings(tmp_path)
     path = f"{installed}{os.pathsep}{env['PATH']}"
-    try:
-        with process(head, log=theirs / "head.log", env=env | {"PATH": path, "PYTHONPATH": ""}, cwd=temporary):
-            url = f"http://127.0.0.1:{dashboard}"
-            wait_until(lambda: answers(url), "the head does not answer", theirs / "head.log")
-            succeeds(installed, theirs, "submit", "own.yaml", "--run", "job", "--address", url)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    there = env | {"PATH": path, "PYTHONPATH": ""}
+    with ray_of_its_own(tmp_path, unused_tcp_port_factory, cpus=3, python=installed / "python", env=there) as (
+        cluster,
+        _,
+    ):
+        succeeds(installed, theirs, "submit", "own.yaml", "--run", "job", "--address", cluster.url)
 
 
 def is_ready(url: str) -> bool:

@@ -24,8 +24,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from loomrl.console.index import Indexer
-from loomrl.console.source import open_source
+from loomrl.console.source import Indexer, open_source
 from loomrl.experiments.bench.rounds import machine, seconds
 from loomrl.experiments.shipped import resolve
 from loomrl.hub.codec import HEADER, MAGIC, encode

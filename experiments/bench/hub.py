@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 
 from loomrl.config import HubConfig
+from loomrl.errors import LoomError
 from loomrl.experiments.bench.rounds import machine, say, seconds
 from loomrl.http.admission import Admission
 from loomrl.http.site import Site
@@ -226,4 +227,4 @@ def _wait_for(port: int, alive: Callable[[], bool]) -> None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise RuntimeError("The server of the benchmark did not start: its own message is above.")
+    raise LoomError("The server of the benchmark did not start: its own message is above.")

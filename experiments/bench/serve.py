@@ -25,6 +25,7 @@ import httpx
 import numpy as np
 
 from loomrl.config import Sampling
+from loomrl.errors import LoomError
 from loomrl.experiments.bench.rounds import ONE_THREAD, machine, run_part, say
 from loomrl.experiments.bench.served import Client, save_control, save_language
 from loomrl.inference.engine import Request
@@ -53,6 +54,8 @@ QUICK = ServeSize(act_s=1, rounds=1, tokens=32, crowd=50)
 
 def measure(size: ServeSize = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench serve`."""
+    if shutil.which("wrk") is None:
+        raise LoomError("wrk is missing, and clients in Python are slower than the gateway: apt install wrk")
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="loomrl-bench-") as name:
         folder = Path(name)
@@ -94,7 +97,7 @@ def served(folder: Path, what: str) -> Iterator[Service]:
         assert process.stdout is not None
         told = _first_json(process.stdout)
         if told is None:
-            raise RuntimeError(f"{' '.join(command)} ended with {process.wait()}: its message stands above.")
+            raise LoomError(f"{' '.join(command)} ended with {process.wait()}: its message stands above.")
         service = Service(told["url"], told.get("key"), process.pid, 0.0, what)
         _first_answer(service)
         yield Service(service.url, service.key, process.pid, time.perf_counter() - began, what)
@@ -144,8 +147,6 @@ def _chat(service: Service, *, tokens: int, stream: bool = False, number: int = 
 def _acts(service: Service, size: ServeSize) -> dict[str, Any]:
     body = json.dumps({"model": "pole", "observation": [0.1, -0.2, 0.3, 0.0]})
     measured: dict[str, list[tuple[float, float]]] = {"act": [], "act_recorded": []}
-    if shutil.which("wrk") is None:
-        raise RuntimeError("wrk is not installed, and clients in Python are slower than the gateway: apt install wrk")
     for _ in range(size.rounds):
         measured["act"].append(_wrk(service, body, size))
         measured["act_recorded"].append(_wrk(service, body, size, sessions=4 * size.connections))
@@ -179,7 +180,7 @@ def _wrk(service: Service, body: str, size: ServeSize, *, sessions: int = 0) -> 
         command = ["wrk", "-t1", f"-c{size.connections}", f"-d{size.act_s}", "--latency", "-s", script.name]
         run = subprocess.run([*command, f"{service.url}/v1/act"], capture_output=True, text=True, check=True)
     if "Non-2xx" in run.stdout or "Socket errors" in run.stdout:
-        raise RuntimeError(f"not every act was answered:\n{run.stdout}")
+        raise LoomError(f"not every act was answered:\n{run.stdout}")
     rate = float(re.findall(r"Requests/sec:\s+([\d.]+)", run.stdout)[0])
     value, unit = re.findall(r"99%\s+([\d.]+)(us|ms|s)\b", run.stdout)[0]
     return rate, float(value) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit]

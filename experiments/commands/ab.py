@@ -5,18 +5,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from loomrl.errors import ConfigError
 from loomrl.experiments.commands.face import nouns, open_face_store, without
 from loomrl.experiments.commands.listing import add_list
-from loomrl.experiments.commands.output import emit, table
-from loomrl.record.catalogue import AB_TEST_RECORDS, ab_as_json, ab_state
+from loomrl.experiments.commands.output import emit
+from loomrl.record.catalogue import ab_as_json
+from loomrl.record.detail import AB_TEST
 
 if TYPE_CHECKING:
-    from loomrl.release.ab import AbResult
     from loomrl.store import LoomDB
-    from loomrl.store.ab_tests import AbTest
     from loomrl.store.endpoints import Arm
 
 app = nouns("A/B tests: compare arms of an endpoint on a part of its users.")
@@ -70,38 +68,10 @@ def create(  # noqa: PLR0913 - options
         check_test(test)
         started = start_test(db, test, added)
     said = f"A/B test {name} runs on {endpoint}, slots {started.start:g} to {started.end:g} of layer {layer}."
-    emit(ab_as_json(started), show=lambda console: console.print(said, highlight=False))
+    emit(ab_as_json(started), said)
 
 
-def _show(
-    name: Name,
-) -> None:
-    """Show a test's result up to now. It may be looked at any time."""
-    from loomrl.release.ab import as_json as as_data
-    from loomrl.store.ab_tests import show_test
-
-    with open_face_store() as db:
-        test = show_test(db, name)
-        result = _read_result(db, test)
-    emit({**ab_as_json(test), **as_data(result)}, show=lambda console: _render(test, result, console))
-
-
-add_list(app, AB_TEST_RECORDS, show=_show)
-
-
-@app.command()
-def stop(
-    name: Name,
-    keep: Annotated[str, typer.Option(help="The arm that gets all of the traffic.")] = "",
-    reason: Annotated[str, typer.Option(help="Reason, kept on record.")] = "",
-) -> None:
-    """End a test. Its users follow the endpoint's shares again, and the arms that came with it go."""
-    from loomrl.store.ab_tests import stop_test
-
-    with open_face_store() as db:
-        stopped = stop_test(db, name, at=time.time(), keep=keep, reason=reason)
-    said = f"A/B test {name} has stopped: {stopped.reason}."
-    emit(ab_as_json(stopped), show=lambda console: console.print(said, highlight=False, markup=False))
+add_list(app, AB_TEST)
 
 
 @app.command()
@@ -125,7 +95,7 @@ def plan(
         f"{size.baseline + size.challenger} units: {size.challenger} of the new arm and {size.baseline} of the "
         f"baseline find it with power {power:g}; half of such tests end by {size.median} units of the new arm."
     )
-    emit(asdict(size), show=lambda console: console.print(said, highlight=False))
+    emit(asdict(size), said)
 
 
 def _arms(texts: list[str], db: "LoomDB") -> "tuple[dict[str, float], list[Arm]]":
@@ -165,32 +135,3 @@ def _number(text: str, wanted: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigError(f"{wanted}; {text!r} is not a number.") from None
-
-
-def _read_result(db: "LoomDB", test: "AbTest") -> "AbResult":
-    from loomrl.release.ab import AbReading
-    from loomrl.store.observations import read_observations
-
-    reading = AbReading(test)
-    after = 0
-    while batch := read_observations(db, test.endpoint, after=after):
-        reading.observe(each for _, each in batch if test.until is None or each.at <= test.until)
-        after = batch[-1][0]
-    return reading.result()
-
-
-def _render(test: "AbTest", result: "AbResult", console: Console) -> None:
-    console.print(f"{test.name} on {test.endpoint}: {ab_state(test)}; {result.decision}", highlight=False, markup=False)
-    rows = [
-        (arm.name, arm.units, f.guard.metric, f.challenger.value, f.baseline.value, f"{f.difference:+.4g}",
-         f"{f.low:+.4g} to {f.high:+.4g}", "worse" if f.is_worse else "better" if arm.is_better and not n else "")
-        for arm in result.arms for n, f in enumerate(arm.findings)
-    ]  # fmt: skip
-    first = result.arms[0]
-    console.print(f"{first.name} is the baseline, with {first.units} units.", highlight=False, markup=False)
-    columns = ("arm", "units>", "metric", "value>", "baseline>", "difference>", "interval", "")
-    console.print(table("", columns, rows))
-    if result.is_mismatched:
-        console.print("The units did not fall to the arms as planned: do not believe the figures.", highlight=False)
-    for metric in result.silent:
-        console.print(f"{metric!r} has not been reported yet.", highlight=False, markup=False)

@@ -5,8 +5,10 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +16,10 @@ import typer
 from rich.console import Console
 
 from loomrl.experiments.commands.face import LIST, Limit, Scraped, face, nouns, open_face_store, without
+from loomrl.experiments.commands.listing import read_list, render_list
 from loomrl.experiments.commands.output import emit, table
 from loomrl.observability.log import teller
-from loomrl.record import word
+from loomrl.record.declaration import Column, Form, Page, Query, Record
 
 if TYPE_CHECKING:
     from loomrl.bus.dead import Letter
@@ -27,6 +30,32 @@ BusUrl = Annotated[
     str | None,
     typer.Option("--bus", envvar="NATS_URL", help="nats://USER:PASSWORD@HOST:4222; without it the bus is in LoomDB."),
 ]
+
+
+def _read_letters(_: object, query: Query) -> "Page[Letter]":
+    from loomrl.bus import dead as box
+    from loomrl.bus.open import open_bus
+
+    with open_bus(query.get("bus") or face().store) as opened:
+        wanted = query.filters["letter"].split()
+        letters = (each for each in box.letters(opened, cause=query.get("cause")) if _is_named(each, wanted))
+        return Page(list(islice(letters, query.limit)))
+
+
+LETTER_RECORDS = Record["Letter"](
+    name="dead letter",
+    plural="letters",
+    about="List the messages that were put aside, oldest first, with the reason.",
+    columns=(
+        Column("letter", "id", Form.HASH),
+        Column("at", form=Form.TIME),
+        Column("cause"),
+        Column("reason", form=Form.WORDS),
+    ),
+    read=_read_letters,
+    none="No dead letters.",
+    reads_store=False,
+)
 
 
 @app.command()
@@ -117,15 +146,13 @@ def dead(
     replay: Annotated[bool, typer.Option("--replay", help="Put these letters on the bus again.")] = False,
     every: Annotated[bool, typer.Option("--all", help="With --replay: all of them.")] = False,
     cause: Annotated[str | None, typer.Option(help="contract, reused, refused, agents, or tries.")] = None,
-    limit: Limit = 20,
+    limit: Limit = LETTER_RECORDS.limit,
     bus: BusUrl = None,
 ) -> None:
     """List the messages that were put aside, oldest first, with the reason; or put them on the bus again.
 
     A message that is still wrong comes back as another letter.
     """
-    from itertools import islice
-
     from loomrl.bus import dead as box
     from loomrl.bus.open import open_bus
     from loomrl.errors import BusError
@@ -134,23 +161,17 @@ def dead(
         raise BusError("--replay: name letters, as `loomrl bus dead` shows them, or say --all.")
     if every and not replay:
         raise BusError("--all: of what? With --replay, all letters are put on the bus again.")
-
-    with open_bus(bus or face().store) as opened:
-        letters = (letter for letter in box.letters(opened, cause=cause) if not ids or _is_named(letter, ids))
-        found = list(letters if replay else islice(letters, limit))
-        if replay:
-            for letter in found:
-                box.replay(opened, letter)
-    if replay:
-        ids = [letter.id for letter in found]
-        emit({"replayed": ids}, show=lambda console: console.print(f"{len(found)} on the bus again", highlight=False))
+    if not replay:
+        filters = {"bus": bus or "", "cause": cause or "", "letter": " ".join(ids or ())}
+        listing = read_list(LETTER_RECORDS, filters, limit=limit)
+        emit(listing.as_json, show=lambda console: render_list(LETTER_RECORDS, listing, console))
         return
-    rows = [(one.id[:12], word.clock(one.at), one.cause, one.reason[:200]) for one in found]
-    columns = ("letter", "at", "cause", "reason")
-    emit(
-        {"letters": [asdict(one) for one in found]},
-        show=lambda console: console.print(table("", columns, rows) if rows else "No dead letters."),
-    )
+    with open_bus(bus or face().store) as opened:
+        found = [letter for letter in box.letters(opened, cause=cause) if _is_named(letter, ids)]
+        for letter in found:
+            box.replay(opened, letter)
+    replayed = {"replayed": [letter.id for letter in found]}
+    emit(replayed, f"{len(found)} on the bus again")
 
 
 @app.command()
@@ -188,8 +209,8 @@ def _rejected(db: "LoomDB") -> dict[str, int]:
     return counts
 
 
-def _is_named(letter: "Letter", ids: list[str]) -> bool:
-    return any(letter.id.startswith(id) for id in ids)
+def _is_named(letter: "Letter", ids: Sequence[str] | None) -> bool:
+    return not ids or any(letter.id.startswith(id) for id in ids)
 
 
 def _say(text: str) -> None:

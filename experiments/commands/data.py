@@ -3,22 +3,22 @@
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from loomrl.errors import ConfigError
 from loomrl.experiments.commands.face import Limit, face, nouns, open_face_store, with_store, without
-from loomrl.experiments.commands.listing import add_list, read_list, render_list
+from loomrl.experiments.commands.listing import add_list, print_found, read_list, render_list
 from loomrl.experiments.commands.output import emit, table
 from loomrl.record import word
-from loomrl.record.catalogue import ARCHIVE_RECORDS, DATASET_RECORDS, dataset_as_json
-
-if TYPE_CHECKING:
-    from loomrl.store.datasets import Dataset
+from loomrl.record.catalogue import ARCHIVE_RECORDS
+from loomrl.record.declaration import Column, Form, Part
+from loomrl.record.detail import DATASET
 
 data = nouns("Data sets to train on: freeze what was served, record what control policies do.")
 Day = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="In UTC.")]
@@ -43,8 +43,8 @@ def freeze(
     tree = {"endpoints": endpoints, **parse_assignments([word for word in words if "=" in word])}
     selection = DataSelection.parse(tree, origin="loomrl data freeze")
     with open_face_store() as db:
-        made = frozen(db, face().store, selection)
-    emit(dataset_as_json(made), show=lambda console: _render(made, console))
+        found = DATASET.find(db, frozen(db, face().store, selection).id)
+    print_found(DATASET, found)
 
 
 @data.command()
@@ -119,31 +119,21 @@ def _show(
     rows: Annotated[bool, typer.Option("--rows", help="Also every trajectory.")] = False,
 ) -> None:
     """Show a data set: what it takes, what it left out, what can be learnt from it, and who was trained on it."""
-    from loomrl.experiments.data import described
-    from loomrl.store.datasets import find_dataset, read_rows
-    from loomrl.store.log import columns_of
+    from loomrl.store.datasets import read_rows
 
     with open_face_store() as db:
-        found = find_dataset(db, id)
-        told = described(db, found)
-        members = read_rows(db, found.id) if rows else []
-
-    def render(console: Console) -> None:
-        _render(found, console)
-        columns = ("domain", "train>", "holdout>")
-        console.print(table("", columns, [(name, *each.values()) for name, each in told["domains"].items()]))
-        said = ", ".join(f"{count} {kind}" for kind, count in told["feedback"].items()) or "none"
-        console.print(f"with a reward {told['with_reward']}, with token ids {told['with_ids']}; feedback: {said}")
-        if told["versions"]:
-            console.print(f"trained on it: {', '.join(told['versions'])}", highlight=False)
-        for row in members:
-            console.print(f"{row.part}  {row.hub}  {row.trajectory}  {row.domain}  {row.reward}", highlight=False)
-
-    whole = {**dataset_as_json(found), **told, **({"rows": [columns_of(row) for row in members]} if rows else {})}
-    emit(whole, show=render)
+        found = DATASET.find(db, id)
+        if rows:
+            found = {**found, "rows": read_rows(db, found["dataset"].id)}
+    print_found(replace(DATASET, parts=(*DATASET.parts, MEMBERS)) if rows else DATASET, found)
 
 
-add_list(data, DATASET_RECORDS, show=_show)
+MEMBERS = Part(
+    name="rows",
+    title="Trajectories",
+    columns=(Column("part"), Column("hub"), Column("trajectory"), Column("domain"), Column("reward", form=Form.NUMBER)),
+)
+add_list(data, DATASET, show=_show)
 
 
 @data.command()
@@ -190,23 +180,6 @@ def archives(
             console.print(f"Nothing of {endpoint!r} is archived in this time.")
 
     emit({"endpoint": endpoint, "trajectories": found}, show=render)
-
-
-def _render(made: "Dataset", console: Console) -> None:
-    from loomrl.config import DataSelection
-    from loomrl.feedback.dataset import main_filter
-
-    train, holdout = _sizes(made)
-    console.print(f"[bold]{made.id}[/bold]: {train} to train on, {holdout} held out", highlight=False)
-    left = ", ".join(f"{name} {count}" for name, count in made.content["counts"].items()) or "none"
-    console.print(f"of {made.content['read']} in {', '.join(made.content['hubs'])}; left out: {left}", highlight=False)
-    if most := main_filter(made.content["counts"], DataSelection.parse(made.content["selection"])):
-        console.print(most, highlight=False)
-    console.print(f"for {made.parent or 'no policy yet'}; SHA-256 {made.sha256}", highlight=False)
-
-
-def _sizes(made: "Dataset") -> tuple[int, int]:
-    return made.content["sizes"]["train"], made.content["sizes"]["holdout"]
 
 
 @data.command()

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from loomrl.experiments.commands.face import Who, nouns, open_face_store
 from loomrl.experiments.commands.listing import add_list, read_list, render_list
-from loomrl.experiments.commands.output import emit, table
-from loomrl.record import word
-from loomrl.record.catalogue import ENDPOINT_RECORDS, HIT_RECORDS, QUARANTINE_RECORDS, arms_text
+from loomrl.experiments.commands.output import emit
+from loomrl.record.catalogue import HIT_RECORDS, QUARANTINE_RECORDS, arms_text
+from loomrl.record.detail import ENDPOINT
 
 if TYPE_CHECKING:
     from loomrl.store.endpoints import Endpoint
@@ -24,38 +24,7 @@ Revision = Annotated[int | None, typer.Option(help="Refuse the change if the end
 Reason = Annotated[str, typer.Option(help="Reason, kept on record.")]
 
 
-def _show_endpoint(
-    name: Name,
-) -> None:
-    """Show an endpoint: its arms, the replicas behind it, and its latest revisions."""
-    from loomrl.store.endpoints import ENDPOINTS, show_endpoint
-    from loomrl.store.replicas import live_replicas
-
-    with open_face_store() as db:
-        found = show_endpoint(db, name)
-        past = ENDPOINTS.latest(db, name=name, limit=10)
-        replicas = live_replicas(db, endpoint=name)
-
-    def render(console: Console) -> None:
-        console.print(f"[bold]{found.name}[/bold]  revision {found.revision}, {found.state}", highlight=False)
-        arms = [(arm.name, arm.role, f"{arm.share:g}", arm.policy) for arm in found.arms]
-        console.print(table("", ("arm", "role", "share>", "policy"), arms))
-        rows = [(row.role, row.state, row.version, row.address, row.node, row.pid) for row in replicas]
-        console.print(table("", ("replica", "state", "version", "address", "node", "pid>"), rows))
-        revisions = [
-            (each.revision, word.clock(each.created_at), each.state, arms_text(each.arms), each.reason) for each in past
-        ]
-        console.print(table("", ("revision>", "at", "state", "arms", "reason"), revisions))
-
-    result = {
-        **asdict(found),
-        "replicas": [asdict(row) for row in replicas],
-        "history": [asdict(each) for each in past],
-    }
-    emit(result, show=render)
-
-
-add_list(endpoints, ENDPOINT_RECORDS, show=_show_endpoint)
+add_list(endpoints, ENDPOINT)
 
 
 @endpoints.command("set")
@@ -129,12 +98,12 @@ def export(
         raise ConfigError(f"endpoint {endpoint!r} is not served now: say where it will be, --url http://HOST:8000.")
     file.write_text(configuration(present, url=url, key_variable=key_variable), encoding="utf-8")
     result = {"endpoint": endpoint, "revision": present.revision, "url": url, "file": str(file)}
-    emit(result, show=lambda console: console.print(f"{endpoint} is in {file}", highlight=False))
+    emit(result, f"{endpoint} is in {file}")
 
 
 def _print_change(changed: "Endpoint") -> None:
     text = f"{changed.name}: revision {changed.revision}, {changed.state}, {arms_text(changed.arms)}"
-    emit(asdict(changed), show=lambda console: console.print(text, highlight=False, markup=False))
+    emit(asdict(changed), text)
 
 
 @endpoints.command()
@@ -177,5 +146,5 @@ def free(
             )
     emit(
         {"freed": session},
-        show=lambda console: console.print(f"{session} is free.", highlight=False),
+        f"{session} is free.",
     )

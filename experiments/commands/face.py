@@ -13,7 +13,6 @@ import typer
 from typer.core import TyperGroup
 
 from loomrl.errors import ConfigError
-from loomrl.experiments.commands.former import FORMER
 
 if TYPE_CHECKING:
     from loomrl.store import LoomDB
@@ -26,6 +25,50 @@ RUN = "run"
 LIST = "list"
 SHOW = "show"
 F = TypeVar("F", bound=Callable[..., Any])
+
+FORMER = {
+    "lineage": "loomrl policies show POLICY",
+    "league": "loomrl policies show RUN",
+    "export": "loomrl policies export POLICY FOLDER",
+    "export run": "loomrl policies export POLICY FOLDER",
+    "export tensorzero": "loomrl endpoints export ENDPOINT",
+    "import": "loomrl policies import FILE FOLDER",
+    "prune": "loomrl policies prune",
+    "stop": "loomrl runs stop RUN",
+    "coordinate": "loomrl loop EXPERIMENT",
+    "coordinate run": "loomrl loop EXPERIMENT",
+    "coordinate jobs": "loomrl loop list",
+    "coordinate show": "loomrl loop show JOB",
+    "coordinate request": "loomrl loop request EXPERIMENT",
+    "coordinate cancel": "loomrl loop cancel JOB",
+    "coordinate report": "loomrl loop report EXPERIMENT",
+    "feedback given": "loomrl feedback list",
+    "release status": "loomrl release show ENDPOINT",
+    "forget": "loomrl people forget USER",
+    "people opt-in": "loomrl people opt-out NAME --undo",
+    "monitor": "loomrl endpoints monitor",
+    "monitor free": "loomrl endpoints free SESSION",
+    "archives": "loomrl data archives",
+    "archives list": "loomrl data archives --endpoint ENDPOINT",
+    "archives read": "loomrl data archives --read",
+    "redact": "loomrl data redact FILE",
+    "rewards alarms": "loomrl events --kind reward.alarm",
+    "analytics feed": "loomrl query load",
+    "analytics rebuild": "loomrl query load --anew",
+    "analytics export": "loomrl query TABLE --parquet FILE",
+    "nats": "loomrl bus broker",
+    "bus status": "loomrl bus",
+    "bus schema": "loomrl bus show SUBJECT",
+    "bus dead list": "loomrl bus dead",
+    "bus dead replay": "loomrl bus dead --replay",
+    "jobs status": "loomrl jobs show JOB",
+    "jobs result": "loomrl jobs show JOB --json",
+    "cluster check": "loomrl doctor FILE",
+    "envs verify": "loomrl envs diff ID",
+    "metrics files": "loomrl new monitoring FOLDER",
+    "lab": "python -m tests.lab",
+}
+"""Former word → the command that does it now."""
 
 
 def complete_experiment(incomplete: str) -> list[str]:

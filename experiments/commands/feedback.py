@@ -45,7 +45,7 @@ def answer(
         answered = judgements.answer(db, id, choice, who=who or getpass.getuser(), comment=comment, at=time.time())
     emit(
         asdict(answered),
-        show=lambda console: console.print(f"{answered.id}: {answered.choice!r}, by {answered.who}", highlight=False),
+        f"{answered.id}: {answered.choice!r}, by {answered.who}",
     )
 
 

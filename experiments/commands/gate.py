@@ -1,16 +1,14 @@
 """`loomrl gate`: a policy in front of the release gate, and its verdicts."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from loomrl.experiments.commands.face import RUN, open_face_store, verb
-from loomrl.experiments.commands.listing import add_list
-from loomrl.experiments.commands.output import beginning, emit, table
-from loomrl.record.catalogue import VERDICT_RECORDS, verdict_as_json
+from loomrl.experiments.commands.listing import add_list, print_found
+from loomrl.experiments.commands.output import beginning
+from loomrl.record.detail import VERDICT, verdict_found
 
 if TYPE_CHECKING:
     from loomrl.store.verdicts import StoredVerdict
@@ -71,23 +69,7 @@ def _show(
     _print_verdict(verdict)
 
 
-add_list(app, VERDICT_RECORDS, show=_show)
-
-
-@app.command()
-def approve(
-    id: Id,
-    who: Annotated[str, typer.Option(help="Your name, as the suite has it.")],
-    comment: Annotated[str, typer.Option(help="The reason.")] = "",
-) -> None:
-    """Approve a verdict that waits for a person."""
-    import time
-
-    from loomrl.store.verdicts import approve_verdict
-
-    with open_face_store() as db:
-        verdict = approve_verdict(db, id, who=who, at=time.time(), comment=comment)
-    _print_verdict(verdict)
+add_list(app, VERDICT, show=_show)
 
 
 def _write(verdict: "StoredVerdict", file: Path | None) -> None:
@@ -100,37 +82,4 @@ def _write(verdict: "StoredVerdict", file: Path | None) -> None:
 
 
 def _print_verdict(verdict: "StoredVerdict") -> None:
-    emit(verdict_as_json(verdict), show=lambda console: render(verdict, console))
-
-
-def render(verdict: "StoredVerdict", console: Console) -> None:
-    """The checks, a row each, and the verdict."""
-    report = verdict.report
-    rows = [(check["name"], check["state"], check["reason"]) for check in report["checks"]]
-    title = f"{verdict.policy} against {verdict.against or 'no baseline'}, suite {verdict.suite}"
-    console.print(table(title, ("check", "", "evidence"), rows))
-    for check in report["checks"]:
-        for example in check["examples"][:1] if check["state"] == "failed" else []:
-            console.print(f"\n{check['name']}, for example: {example['reason']}", markup=False, highlight=False)
-            console.print(_shortened(example), markup=False, highlight=False)
-    console.print(f"\n[bold]{_outcome(verdict)}[/bold]{_advice(verdict)}", highlight=False)
-    console.print(f"verdict {verdict.id}, seed {report['seed']}, {report['seconds']} s", highlight=False)
-
-
-def _outcome(verdict: "StoredVerdict") -> str:
-    return (
-        f"{verdict.outcome.value}, approved by {', '.join(verdict.approved_by)}"
-        if verdict.approved_by
-        else (verdict.outcome.value)
-    )
-
-
-def _advice(verdict: "StoredVerdict") -> str:
-    if verdict.outcome == "waiting" and not verdict.approved_by:
-        return f": `loomrl gate approve {verdict.id} --who NAME`, by {', '.join(verdict.report['approvers'])}"
-    strategy = verdict.report["strategy"]
-    return f"; release it as {strategy['name']} from {strategy['share']:.0%}" if verdict.is_allowed else ""
-
-
-def _shortened(example: Mapping[str, str]) -> str:
-    return f"  {example['prompt'][-300:]}\n  → {example['answer'][:300]}"
+    print_found(VERDICT, verdict_found(verdict))

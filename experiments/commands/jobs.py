@@ -5,19 +5,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loomrl.experiments.commands.face import LIST, face, nouns, with_store, without
-from loomrl.experiments.commands.output import emit, table
-from loomrl.record import word
+from loomrl.experiments.commands.face import face, nouns, with_store, without
+from loomrl.experiments.commands.listing import add_list
+from loomrl.experiments.commands.output import emit
+from loomrl.record.declaration import Column, Field, Form, Page, Query, Record
 
 if TYPE_CHECKING:
     from loomrl.cluster.job import Job, Jobs
 
 jobs = nouns("List, show, follow and stop jobs that were submitted to a Ray cluster.")
 
-Address = Annotated[
-    str | None,
-    typer.Option(help="The cluster's dashboard, http://HEAD:8265; without it RAY_ADDRESS, or this machine's."),
-]
+ADDRESS = "The cluster's dashboard, http://HEAD:8265; without it RAY_ADDRESS, or this machine's."
+Address = Annotated[str | None, typer.Option(help=ADDRESS)]
 RESULT = '{"run": '
 """Prefix of the last line of a training's log."""
 Id = Annotated[str, typer.Argument(help="Of the job; the same as its run's.")]
@@ -55,36 +54,53 @@ def submit(
     result = cluster.result(job.id) if job.status == "SUCCEEDED" else None
     emit(
         {"job": job.as_dict(), "sha256": experiment.sha256, "result": result},
-        show=lambda console: console.print(_outcome(job, result), highlight=False),
+        _outcome(job, result),
     )
     raise typer.Exit(job.exit_status if wait else 0)
 
 
-@jobs.command(LIST)
-@without("--store")
-def list_jobs(
-    id: Annotated[str | None, typer.Argument(metavar="JOB", help="Id of a job; the same as its run's.")] = None,
+def _read_jobs(_: object, query: Query) -> "Page[Job]":
+    from loomrl.cluster.job import Jobs
+
+    return Page(Jobs(query.get("address")).list()[: query.limit])
+
+
+JOB_RECORDS = Record["Job"](
+    name="job",
+    plural="jobs",
+    about="List the jobs of a cluster, the latest first.",
+    columns=(
+        Column("job", "id"),
+        Column("status", form=Form.STATUS),
+        Column("started", "started_at", Form.TIME),
+        Column("ended", "ended_at", Form.TIME),
+        Column("experiment", form=Form.HASH),
+    ),
+    filters=(Field(name="address", about=ADDRESS),),
+    read=_read_jobs,
+    none="No jobs. `loomrl submit EXPERIMENT` submits one.",
+    limit=1000,
+    reads_store=False,
+)
+
+
+def _show(
+    id: Annotated[str, typer.Argument(metavar="JOB", help="Id of a job; the same as its run's.")],
+    *,
     address: Address = None,
 ) -> None:
-    """List the jobs of a cluster, the latest first; or show one, with its result. The exit status is then the job's."""
+    """Show a job with its result. The exit status is the job's."""
     from loomrl.cluster.job import Jobs
 
     cluster = Jobs(address)
-    if id is not None:
-        job = cluster.show(id)
-        result = cluster.result(id) if job.status == "SUCCEEDED" else None
-        text = _outcome(job, result) + (f": {job.message}" if job.message else "")
-        emit(job.as_dict() | {"result": result}, show=lambda console: console.print(text, highlight=False))
-        raise typer.Exit(job.exit_status if job.is_over else 0)
-    found = cluster.list()
-    rows = [
-        (job.id, job.status, _time(job.started_at), _time(job.ended_at), (job.experiment or "")[:12]) for job in found
-    ]
-    columns = ("job", "status", "started", "ended", "experiment")
-    emit(
-        {"jobs": [job.as_dict() for job in found]},
-        show=lambda console: console.print(table("", columns, rows) if rows else "No jobs."),
-    )
+    job = cluster.show(id)
+    result = cluster.result(id) if job.status == "SUCCEEDED" else None
+    text = _outcome(job, result) + (f": {job.message}" if job.message else "")
+    emit(job.as_dict() | {"result": result}, text)
+    raise typer.Exit(job.exit_status if job.is_over else 0)
+
+
+add_list(jobs, JOB_RECORDS, show=_show)
 
 
 @jobs.command()
@@ -145,7 +161,3 @@ def _outcome(job: "Job", result: dict[str, Any] | None) -> str:
 
 def _print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _time(seconds: float | None) -> str:
-    return word.clock(seconds) if seconds else ""

@@ -6,14 +6,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from loomrl.experiments.commands.face import RUN, Host, Tls, Who, Why, open_face_store, verb, with_store, without
+from loomrl.experiments.commands.face import RUN, Host, Tls, Who, Why, verb, with_store, without
 from loomrl.experiments.commands.listing import add_list
-from loomrl.experiments.commands.output import emit, table
+from loomrl.experiments.commands.output import emit
 from loomrl.observability.log import teller
-from loomrl.record import word
-from loomrl.record.catalogue import TRAINING_RECORDS, training_as_json
+from loomrl.record.catalogue import training_as_json
+from loomrl.record.detail import TRAINING
 
 if TYPE_CHECKING:
     from loomrl.config.loop import LoopExperiment
@@ -114,39 +113,7 @@ def request(
     _print_job(queued)
 
 
-def _show(
-    id: Id,
-) -> None:
-    """Show a job from its request to its end: every row of its log."""
-    from loomrl.coordinator.job import TrainingJob
-    from loomrl.coordinator.ledger import find_job
-    from loomrl.store.trainings import show_log
-
-    with open_face_store() as db:
-        rows = [TrainingJob.of(row) for row in show_log(db, find_job(db, id).id)]
-
-    def render(console: Console) -> None:
-        shown = [(word.clock(job.at), job.phase, f"{10 * job.tenths} %", job.who, job.reason) for job in rows]
-        console.print(table(f"job {rows[-1].id}", ("at", "state", "done>", "who", "reason"), shown))
-
-    emit({"job": training_as_json(rows[-1]), "log": [training_as_json(job) for job in rows]}, show=render)
-
-
-add_list(app, TRAINING_RECORDS, show=_show)
-
-
-@app.command()
-def cancel(
-    id: Id,
-    who: Who = "",
-    why: Why = "",
-) -> None:
-    """Have a job end: at once if it has not begun, else as soon as its training or its gate has stopped."""
-    from loomrl.coordinator import ledger
-
-    with open_face_store() as db:
-        job = ledger.cancel(db, ledger.find_job(db, id).id, who=who or getpass.getuser(), why=why, at=time.time())
-    _print_job(job)
+add_list(app, TRAINING)
 
 
 @app.command()
@@ -214,7 +181,7 @@ def _service(coordinator: "Coordinator") -> "TrainingService":
 
 def _print_job(job: "TrainingJob") -> None:
     text = f"{job.id} {job.phase}: {job.reason}"
-    emit(training_as_json(job), show=lambda console: console.print(text, highlight=False, markup=False))
+    emit(training_as_json(job), text)
 
 
 def _say(text: str) -> None:

@@ -18,12 +18,16 @@ COLUMNS = 8
 _FLUSH_RIGHT: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 
-def emit(result: Mapping[str, Any], *, show: Callable[[Console], None]) -> None:
-    """Print the result once: for people, or as one JSON object if `--json` asks for it."""
+def emit(result: Mapping[str, Any], text: str = "", *, show: Callable[[Console], None] | None = None) -> None:
+    """Print the result once: for people a text, or what `show` prints; one JSON object if `--json` asks for it."""
     if face().as_json:
         print_json(result)
+        return
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
+    if show is None:
+        console.print(text, highlight=False, markup=False)
     else:
-        show(Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH))
+        show(console)
 
 
 def print_json(result: Mapping[str, Any]) -> None:

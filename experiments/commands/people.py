@@ -37,7 +37,7 @@ def create(
     with open_face_store() as db:
         plain, key = create_key(db, name, scopes=scope or ("act",), rate=rate, expires_at=expires_at, at=now)
     result = {"key": plain, "id": key.id, "scopes": list(key.scopes), "rate": key.rate, "expires_at": key.expires_at}
-    emit(result, show=lambda console: console.print(plain, highlight=False, markup=False))
+    emit(result, plain)
 
 
 @keys.command()
@@ -71,7 +71,7 @@ def opt_out(
     count = len(set(names))
     result = {"endpoint": endpoint, "people": count, "recorded": undo}
     text = f"{count} are recorded by {endpoint!r}" if undo else f"{count} opted out of {endpoint!r}"
-    emit(result, show=lambda console: console.print(text, highlight=False))
+    emit(result, text)
 
 
 @people.command()

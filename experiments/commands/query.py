@@ -130,7 +130,7 @@ def _print_load(fed: "Fed", place: "StoreLocation") -> None:
     deleted = ", ".join(f"{count:,} {what}" for what, count in fed.deleted.items())
     said = f"{place.name}: loaded {loaded}" + (f"; deleted {deleted}" if deleted else "")
     result = {"place": place.name, **asdict(fed)}
-    emit(result, show=lambda console: console.print(said, highlight=False, markup=False))
+    emit(result, said)
 
 
 def _plain(answer: "QueryAnswer") -> dict[str, Any]:

@@ -153,7 +153,7 @@ def control(
 def _print_release(release: "Release") -> None:
     row = release.row
     text = f"{row.release} {row.state}: {row.reason}"
-    emit(release_as_json(row), show=lambda console: console.print(text, highlight=False, markup=False))
+    emit(release_as_json(row), text)
 
 
 def _warn(release: "Release", db: "LoomDB") -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from loomrl.experiments.commands.face import face, nouns, open_face_store
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit, table
-from loomrl.record.catalogue import REWARD_RECORDS
+from loomrl.record.detail import REWARD
 
 if TYPE_CHECKING:
     from loomrl.config import RewardPipeline
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from loomrl.feedback.reward.judging import Judging, JudgingRound
     from loomrl.hub import Hub
     from loomrl.store import LoomDB
-    from loomrl.store.rewards import StoredReward
 
 app = nouns("Rewards of served trajectories, from outcomes, feedback and measures.")
 PAUSE_S = 0.1
@@ -74,29 +73,7 @@ def run(
             _judge_forever(judging)
 
 
-def _show(
-    trajectory: Annotated[str, typer.Argument(help="Id of a trajectory, which is that of its session.")],
-) -> None:
-    """Show the rewards of a trajectory: every component, its evidence, and why. The last one holds."""
-    from loomrl.errors import StoreError
-    from loomrl.store.rewards import rewards_of
-
-    with open_face_store() as db:
-        found = rewards_of(db, trajectory)
-    if not found:
-        raise StoreError(
-            f"trajectory {trajectory!r:.100} has no reward. `loomrl rewards list` shows those that were judged; "
-            "`loomrl rewards run ENDPOINT` judges what an endpoint's hub has."
-        )
-
-    def render(console: Console) -> None:
-        for one in found:
-            _render(one, console)
-
-    emit({"trajectory": trajectory, "rewards": [asdict(one) for one in found]}, show=render)
-
-
-add_list(app, REWARD_RECORDS, show=_show)
+add_list(app, REWARD)
 
 
 @app.command()
@@ -121,7 +98,7 @@ def ask(
         asked = ask_people(db, _hub_of(db, contents, name), rubric.criteria, count=count, days=days)
     result = {"trajectories": asked, "questions": asked * len(rubric.criteria)}
     said = f"{result['questions']} questions about {asked} trajectories wait for {days:g} days."
-    emit(result, show=lambda console: console.print(said, highlight=False))
+    emit(result, said)
 
 
 @app.command()
@@ -251,20 +228,3 @@ def _print_round(done: "JudgingRound") -> None:
             console.print(f"ALARM {alarm.reason}", highlight=False, markup=False)
 
     emit(asdict(done), show=render)
-
-
-def _render(one: "StoredReward", console: Console) -> None:
-    console.print(
-        f"{one.id}  total {one.total:.3f}, confidence {one.confidence:.2f}, {one.endpoint}, task {one.task}",
-        highlight=False,
-        markup=False,
-    )
-    rows = [
-        (name, "-" if part["value"] is None else f"{part['value']:.3f}", f"{part['normalized']:.3f}",
-         f"{part['weight']:.2f}", part["source"], part["reasoning"])
-        for name, part in one.content["components"].items()
-    ]  # fmt: skip
-    console.print(table("", ("component", "score>", "counts as>", "weight>", "source", "why"), rows))
-    for name, part in one.content["components"].items():
-        if part["evidence"]:
-            console.print(f"  {name}: {dict(part['evidence'])}", highlight=False, markup=False)

@@ -1,23 +1,22 @@
 """`loomrl runs …` and `loomrl policies …`: trainings and evaluations, and the versions that they made."""
 
-import getpass
 import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
-from datetime import datetime
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.face import Who, Why, face, nouns, open_face_store, without
-from loomrl.experiments.commands.listing import add_list
+from loomrl.experiments.commands.face import face, nouns, open_face_store, without
+from loomrl.experiments.commands.listing import add_list, find, print_found, render_found
 from loomrl.experiments.commands.output import emit, table
-from loomrl.record import word
-from loomrl.record.catalogue import POLICY_RECORDS, RUN_RECORDS, TRAJECTORY_RECORDS, headlines_of
+from loomrl.record.catalogue import TRAJECTORY_RECORDS
+from loomrl.record.declaration import Column, Form, Part
+from loomrl.record.detail import POLICY, RUN, data_text
 
 if TYPE_CHECKING:
     from loomrl.store import LoomDB
@@ -35,74 +34,64 @@ def _show_run(
     ] = None,
 ) -> None:
     """Show a run: its state, its result, where it came from."""
-    from loomrl.store.runs import RUNS
+    found = find(RUN, run)
+    if page is not None:
+        from loomrl.console.saved import save_run
 
-    with open_face_store() as db:
-        found = RUNS.require(db, run)
-        if page is not None:
-            from loomrl.console.saved import save_run
-
+        with open_face_store() as db:
             page.write_text(save_run(db, run), encoding="utf-8")
-        headline = headlines_of(db, [found.id]).get(found.id)
-    about = {
-        "run": found.id,
-        "experiment": f"{found.name} ({found.experiment[:12]})",
-        "kind": found.kind,
-        "status": found.status.value,
-        "started": word.clock(found.started_at),
-        "finished": word.clock(found.finished_at),
-        "from": found.parent_policy or "nothing earlier",
-        "environments": ", ".join(f"{name} ({hash[:12]})" for name, hash in found.environments.items()),
-        "latest": headline or "",
-        **{name: value for name, value in found.result.items() if not isinstance(value, list | dict)},
-    }
-    emit(asdict(found), show=lambda console: console.print(table("", ("", ""), about.items())))
+    print_found(RUN, found)
 
 
-add_list(runs, RUN_RECORDS, show=_show_run)
-
-
-@runs.command()
-def stop(
-    run: Annotated[str, typer.Argument(help="A run that is being trained, on any machine.")],
-    who: Who = "",
-    why: Why = "no reason given",
-) -> None:
-    """Ask a run to end after its present update, with a checkpoint. `loomrl train --resume --run RUN` goes on."""
-    from loomrl.store.runs import ask_to_stop
-
-    with open_face_store() as db:
-        ask_to_stop(db, run, who=who or getpass.getuser(), why=why, at=time.time())
-    said = f"{run} ends after its present update."
-    emit({"run": run}, show=lambda console: console.print(said, highlight=False))
+add_list(runs, RUN, show=_show_run)
 
 
 def _show_policy(
     policy: Annotated[str, typer.Argument(metavar="POLICY", help="A version, such as RUN/12; of RUN the last.")],
 ) -> None:
     """Show a version's origins, back to the first, its descendants and, if it was trained in a league, the ratings."""
-    from loomrl.run.version import file_of, find_version
+    from loomrl.run.version import file_of
     from loomrl.store.policies import lineage
 
     with open_face_store() as db:
-        version = find_version(policy, db)
-        found = lineage(db, policy if version is None else version.id)
-        state = None if version is None else file_of(version, db, "line.json")
+        found = POLICY.find(db, policy)
+        version = found["policy"].version
+        origins = lineage(db, version.id)
+        state = file_of(version, db, "line.json")
     league = json.loads(state).get("league") if state else None
     if league:
         from loomrl.algorithms.language.league import standings
 
-        found = {**found, "league": standings(league)}
+        origins = {**origins, "league": standings(league)}
+    whole = {**found, "origins": [origins, *origins["ancestors"]], "children": origins["children"]}
 
     def render(console: Console) -> None:
-        _render_lineage(found, console)
+        render_found(WITH_ORIGINS, whole, console)
         if league:
-            _render_league(found["id"], found["league"], console)
+            _render_league(version.id, origins["league"], console)
 
-    emit(found, show=render)
+    emit(origins, show=render)
 
 
-add_list(policies, POLICY_RECORDS, show=_show_policy)
+WITH_ORIGINS = replace(
+    POLICY,
+    facts=(*POLICY.facts, Column("children", lambda found: ", ".join(found["children"]))),
+    parts=(
+        Part(
+            name="origins",
+            title="Origins",
+            columns=(
+                Column("version", "id"),
+                Column("stage", form=Form.STATUS),
+                Column("made from", lambda row: row["parent"] or row["made_from"]["run"]["parent_policy"]),
+                Column("made", "created_at", Form.TIME),
+                Column("trained on", lambda row: data_text(row["made_from"]["data"]), Form.WORDS),
+            ),
+        ),
+        *POLICY.parts,
+    ),
+)
+add_list(policies, POLICY, show=_show_policy)
 
 
 def _show_trajectory(
@@ -142,8 +131,7 @@ def _show_trajectory(
 @contextmanager
 def _open_index() -> "Iterator[LoomDB]":
     """The index of trajectories, brought up to date."""
-    from loomrl.console.index import Indexer
-    from loomrl.console.source import open_source
+    from loomrl.console.source import Indexer, open_source
 
     with closing(open_source(face().store)) as source:
         indexer = Indexer(source)
@@ -153,40 +141,6 @@ def _open_index() -> "Iterator[LoomDB]":
 
 
 add_list(trajectories, TRAJECTORY_RECORDS, show=_show_trajectory, open_db=_open_index)
-
-
-def _render_lineage(found: Mapping[str, Any], console: Console) -> None:
-    for version in [found, *found["ancestors"]]:
-        made = version["made_from"]
-        made_at = f"{datetime.fromtimestamp(version['created_at']):%Y-%m-%d %H:%M:%S}"
-        environments = ", ".join(f"{name} ({hash[:12]})" for name, hash in made["environments"].items())
-        parent = version["parent"] or made["run"]["parent_policy"]
-        console.print(
-            f"[bold]{version['id']}[/bold]: a {version['stage']}, made by {version['algorithm']} at {made_at}"
-        )
-        console.print(
-            f"  from {parent or 'nothing earlier'}, by training on {_in_words(made['data'])}", highlight=False
-        )
-        console.print(f"  in {environments}", highlight=False)
-        console.print(f"  experiment {made['run']['name']} ({made['experiment'][:12]}), code {made['code'][:12]}")
-    for kind in ("children", "evaluations", "deployments"):
-        if found[kind]:
-            console.print(f"{kind}: {', '.join(found[kind])}", highlight=False)
-
-
-def _in_words(data: Mapping[str, Any]) -> str:
-    """The data that a version was trained on: counts before their nouns, long lists as their length."""
-    parts = []
-    for name, value in data.items():
-        if isinstance(value, Mapping):
-            parts.append(f"{name} ({_in_words(value)})")
-        elif isinstance(value, list | tuple):
-            parts.append(f"{len(value):,} {name}")
-        elif isinstance(value, int | float):
-            parts.append(f"{value:,} {name}" if name.endswith("s") else f"{name} {value:,}")
-        elif value:
-            parts.append(f"{name} {value}")
-    return ", ".join(parts) or "nothing yet"
 
 
 def _render_league(version: str, found: Mapping[str, Any], console: Console) -> None:
@@ -240,7 +194,7 @@ def export(
         asked = None if preference is None else parse_preference(preference)
         version = exported(policy, db, folder, onnx=onnx, stable_baselines=stable_baselines, preference=asked)
     result = {"policy": version, "folder": str(folder)}
-    emit(result, show=lambda console: console.print(f"{version} is in {folder}", highlight=False))
+    emit(result, f"{version} is in {folder}")
 
 
 @policies.command("import")
@@ -263,7 +217,7 @@ def take_over(
     with closing(open_environment(GymnasiumEnvironment(id=environment), {})) as place:
         read(file, place.observation_space, place.action_space, most_mb=most_mb).save(folder)
     result = {"file": str(file), "folder": str(folder), "environment": environment}
-    emit(result, show=lambda console: console.print(f"{file} is in {folder}", highlight=False))
+    emit(result, f"{file} is in {folder}")
 
 
 @policies.command()

@@ -129,7 +129,7 @@ def console(
     People sign in with keys (`loomrl keys create NAME --scope view`, or rate, operate, admin). On this machine alone it
     is open to everyone as long as no such key is on record.
     """
-    from loomrl.console.serve import open_console, serve_console
+    from loomrl.console.app import open_console, serve_console
     from loomrl.console.source import open_source
     from loomrl.experiments.launch import LocalLauncher
     from loomrl.http.listen import Certificate

@@ -53,7 +53,7 @@ def new(
         from loomrl.cluster.monitoring import write
 
         files = [str(path) for path in write(Path(name))]
-        emit({"files": files}, show=lambda console: console.print("\n".join(files), highlight=False))
+        emit({"files": files}, "\n".join(files))
         return
     made = make_new(what, name)
 
@@ -109,7 +109,7 @@ def _check_cluster_files(files: Sequence[Path], crds: Sequence[Path]) -> None:
     schemas = {about: schema for file in crds for about, schema in read_crds(file).items()} if crds else None
     checked = {str(file): check_file(file, schemas) for file in files}
     lines = "\n".join(f"{file}: {', '.join(what)}" for file, what in checked.items())
-    emit(checked, show=lambda console: console.print(lines, highlight=False))
+    emit(checked, lines)
 
 
 def events(

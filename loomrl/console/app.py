@@ -1,5 +1,6 @@
-"""The application: who may see what, in which headers, and all pages."""
+"""The application and its server: who may see what, in which headers, all pages, the audit and the keys."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -16,7 +17,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loomrl.console import (
-    audit,
     chat,
     endpoint,
     environment,
@@ -24,7 +24,6 @@ from loomrl.console import (
     feedback,
     launch,
     policy,
-    reference,
     release,
     run,
     run_table,
@@ -33,13 +32,18 @@ from loomrl.console import (
     trajectory,
 )
 from loomrl.console.explore import Explorer
-from loomrl.console.index import Indexer
 from loomrl.console.launch import Launcher
+from loomrl.console.listing import ListPage
 from loomrl.console.live import NewsFeed, filter_news, stream
 from loomrl.console.page import PageRequest, Pages, local, refusal_page
-from loomrl.console.session import COOKIE, ConsoleRole, SessionLookup, Sessions
-from loomrl.console.source import RecordSource
-from loomrl.http.site import Refused, Site
+from loomrl.console.session import COOKIE, ROLES, ConsoleRole, SessionLookup, Sessions
+from loomrl.console.source import Indexer, RecordSource
+from loomrl.errors import ServeError
+from loomrl.http.listen import Certificate, Door, is_loopback, open_door
+from loomrl.http.server import Limits, serve
+from loomrl.http.site import JSON, Refused, Site
+from loomrl.record.catalogue import EVENT_RECORDS, KEY_RECORDS, EventRow
+from loomrl.store.keys import KEYS, SCOPES, Key, any_key, create_key, revoke_key
 
 FORM = "application/x-www-form-urlencoded"
 POLICY = (
@@ -144,17 +148,16 @@ def console_app(
         run,
         saved,
         trajectory,
-        reference,
         policy,
         environment,
         sweep,
-        endpoint,
         chat,
+        endpoint,
         release,
         feedback,
-        audit,
     ):
         chapter.add_to(pages)
+    _add_record(pages)
     launch.add_to(pages, launcher)
     explorer = Explorer(source.url, analytics)
     explore.add_to(pages, explorer)
@@ -237,3 +240,97 @@ def _plainly(pages: Pages) -> Callable[[Request, Any], Awaitable[Response]]:
         return refusal_page(visit, refused, known)
 
     return answer
+
+
+DAY_S = 86_400.0
+AUDIT = ListPage[EventRow](path="/audit", title="Audit", record=EVENT_RECORDS, live="")
+
+
+def _revocation(visit: PageRequest, key: Key) -> Any:
+    """The button that revokes a key."""
+    return visit.parts.post(visit.session, "/keys/revoke", "Revoke", id=key.id) if key.holds(time.time()) else ""
+
+
+KEY_LIST = ListPage[Key](
+    path="/keys",
+    title="Keys",
+    record=KEY_RECORDS,
+    cells={"revoke": _revocation},
+    template="keys.html",
+    role=ConsoleRole.ADMIN,
+)
+
+
+def _add_record(pages: Pages) -> None:
+    """The audit, and the keys."""
+    AUDIT.add_to(pages)
+    pages.get("/keys", _keys, role=ConsoleRole.ADMIN)
+    pages.post("/keys", _create_key, role=ConsoleRole.ADMIN)
+    pages.post("/keys/revoke", _revoke_key, role=ConsoleRole.ADMIN)
+
+
+def _keys(visit: PageRequest, fresh: str = "") -> Response:
+    return KEY_LIST.show(visit, fresh=fresh, scopes=SCOPES)
+
+
+def _create_key(visit: PageRequest) -> Response:
+    """Make a key, and show it this once."""
+    now = time.time()
+    scopes = [scope for scope in SCOPES if visit.form.get(f"scope-{scope}")]
+    days = visit.form.get("days", "").strip()
+    if days and (not days.isdecimal() or int(days) < 1):
+        raise Refused(400, f"days={days[:40]!r}: a whole number of days, or nothing for a key that never expires.")
+    expires_at = now + DAY_S * int(days) if days else None
+    name = visit.form.get("name", "").strip()
+    plain, _ = create_key(visit.source.db, name, scopes=scopes, expires_at=expires_at, at=now)
+    visit.request.app.state.sessions.forget()
+    return _keys(visit, fresh=plain)
+
+
+def _revoke_key(visit: PageRequest) -> Response:
+    id = visit.form.get("id", "")
+    if KEYS.find(visit.source.db, id) is None:
+        raise Refused(404, f"There is no key {id[:60]!r} in this store.")
+    revoke_key(visit.source.db, id, at=time.time(), reason=f"by {visit.who} at the console")
+    visit.request.app.state.sessions.forget()
+    return visit.back("/keys")
+
+
+NEEDED = "behind keys"
+"""Stands for the token of a door that is behind keys: the console has one for each person."""
+
+
+def site_for(door: Door) -> Site:
+    """The names of the console, and what it takes."""
+    names = frozenset(name.lower() for name in door.allowed_hosts)
+    hosts = None if not is_loopback(door.host) and not names else names | {door.host.lower()}
+    return Site(hosts, frozenset({JSON, FORM}))
+
+
+def open_console(
+    source: RecordSource,
+    host: str,
+    port: int,
+    *,
+    allowed_hosts: tuple[str, ...] = (),
+    certificate: Certificate | None = None,
+    now: float,
+) -> Door:
+    """Listen; a ServeError if other machines could reach it and no key exists to sign in with."""
+    is_local = is_loopback(host)
+    if not is_local and not any_key(source.db, ROLES, at=now):
+        raise ServeError(
+            f"host={host!r} can be reached from other machines, and no key for people is on record. Make one first: "
+            "loomrl keys create NAME --scope admin; or serve on 127.0.0.1."
+        )
+    token = None if is_local else NEEDED
+    return open_door(host, port, token=token, allowed_hosts=allowed_hosts, certificate=certificate)
+
+
+def serve_console(
+    source: RecordSource, door: Door, *, launcher: Launcher | None = None, analytics: str | None = None
+) -> None:
+    """Serve until interrupted."""
+    is_local = is_loopback(door.host)
+    app = console_app(source, site=site_for(door), is_local=is_local, launcher=launcher, analytics=analytics)
+    serve(app, door.listeners, limits=Limits(), ending=app.state.feed.end, tls=door.tls)

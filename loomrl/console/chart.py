@@ -1,4 +1,4 @@
-"""Charts of a page as data, which `static/charts.js` draws with uPlot, and small marks inside tables."""
+"""Charts of a page as data, which `static/charts.js` draws with uPlot."""
 
 import json
 import math
@@ -15,7 +15,6 @@ XForm = Literal["number", "clock", "passed"]
 Columns = Mapping[str, Sequence[float | None]]
 MOST_POINTS = 1000
 """Longer lines keep the lowest and the highest value of every stretch, so that no peak is lost."""
-WIDE = 120.0
 
 
 def line_chart(
@@ -74,59 +73,7 @@ def _thin(lines: Columns) -> Sequence[int]:
     return sorted(kept)
 
 
-def sparkline(values: Sequence[float], *, high: float = 28.0) -> Markup:
-    """A small curve with a dot at its end."""
-    there = [value for value in values if math.isfinite(value)]
-    if len(there) < 2:
-        return Markup("")
-    low = min(there)
-    top = max(there)
-    span = top - low or 1.0
-    places = [
-        (2 + (WIDE - 6) * at / (len(there) - 1), 3 + (high - 6) * (top - value) / span)
-        for at, value in enumerate(there)
-    ]
-    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    x, y = places[-1]
-    return Markup(
-        f'<svg class="spark" width="{WIDE:g}" height="{high:g}" viewBox="0 0 {WIDE:g} {high:g}" aria-hidden="true">'
-        f'<path d="M{path}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2"/></svg>'
-    )
-
-
-def interval_marks(*intervals: Mapping[str, Any] | None, least: float = 0.0, most: float = 1.0) -> Markup:
-    """Means with their intervals on one scale, one below the other; empty if none is known."""
-    known = [each for each in intervals if each is not None and each.get("mean") is not None]
-    if not known or not most > least:
-        return Markup("")
-
-    def x(value: float) -> float:
-        return 2 + (WIDE - 4) * (min(max(value, least), most) - least) / (most - least)
-
-    marks = ""
-    for row, each in enumerate(intervals):
-        y = 8 + 8 * row
-        kind = "before" if len(intervals) > 1 and row == 0 else "after"
-        if each is None or each.get("mean") is None:
-            continue
-        if each.get("low") is not None and each.get("high") is not None:
-            marks += f'<path class="range {kind}" d="M{x(each["low"]):.1f} {y}H{x(each["high"]):.1f}"/>'
-        marks += f'<circle class="{kind}" cx="{x(each["mean"]):.1f}" cy="{y}" r="3.5"/>'
-    high = 8 + 8 * len(intervals)
-    scale = f'<path class="scale" d="M2 {high / 2:g}H{WIDE - 2:g}"/>'
-    return Markup(
-        f'<svg class="interval" width="{WIDE:g}" height="{high}" viewBox="0 0 {WIDE:g} {high}" aria-hidden="true">'
-        f"{scale}{marks}</svg>"
-    )
-
-
-def share_bar(shares: Sequence[tuple[str, float]]) -> Markup:
-    """Shares of a whole, one after the other; the class of each part is given."""
-    parts = []
-    at = 0.0
-    for kind, share in shares:
-        parts.append(f'<rect class="{kind}" x="{at:.2f}" width="{max(0.0, 100 * share - 0.3):.2f}" height="8"/>')
-        at += 100 * share
-    return Markup(
-        f'<svg class="shares" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">{"".join(parts)}</svg>'
-    )
+def sparkline(values: Sequence[float]) -> Markup:
+    """A small curve in the cell of a table, which `charts.js` draws too; empty for fewer than two values."""
+    there = [float(f"{value:.4g}") for value in values if math.isfinite(value)]
+    return Markup('<span class="spark" data-spark="{}"></span>').format(json.dumps(there)) if there[1:] else Markup("")

@@ -5,9 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
-from loomrl.console.chart import interval_marks
 from loomrl.evaluation.report import failures_in
 from loomrl.store.runs import Run
 from loomrl.telemetry.metric import Metric
@@ -34,7 +31,9 @@ class ComparisonRow:
     """A line of a comparison. `is_apart`: the intervals do not overlap."""
 
     name: str
-    picture: Markup
+    marks: tuple[Interval | None, Interval | None]
+    """Means with their intervals, drawn on the scale of the table."""
+    scale: "Scale"
     before: tuple[str, str]
     """A value and its interval, as text."""
     after: tuple[str, str]
@@ -123,7 +122,7 @@ def _returns(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, l
     )
     mean = _row("mean", _interval_or_none(first["reward"]), _interval_or_none(last["reward"]), scale)
     about = [
-        ComparisonRow(name, Markup(""), (_amount(first[name]), ""), (_amount(last[name]), ""))
+        ComparisonRow(name, (None, None), SUCCESS, (_amount(first[name]), ""), (_amount(last[name]), ""))
         for name in ABOUT_EPISODES
     ]
     return {"": [mean, *about]}
@@ -160,14 +159,13 @@ def _interval_or_none(interval: Interval) -> Interval | None:
 
 
 def _row(name: str, before: Interval | None, after: Interval | None, scale: Scale) -> ComparisonRow:
-    picture = interval_marks(before, after, least=scale.low, most=scale.high)
     change = ""
     is_apart = False
     if before is not None and after is not None:
         change = scale.change(after["mean"] - before["mean"])
         is_known = before["low"] is not None and after["low"] is not None
         is_apart = is_known and (before["high"] < after["low"] or after["high"] < before["low"])
-    return ComparisonRow(name, picture, _cell(before, scale), _cell(after, scale), change, is_apart)
+    return ComparisonRow(name, (before, after), scale, _cell(before, scale), _cell(after, scale), change, is_apart)
 
 
 def _cell(interval: Interval | None, scale: Scale) -> tuple[str, str]:

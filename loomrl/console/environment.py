@@ -1,29 +1,28 @@
 """Environments: the catalogue, what was achieved in each, and playing one."""
 
 import asyncio
-import inspect
 import math
 import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from starlette.responses import Response
 
-from loomrl.console.chart import interval_marks
+from loomrl.console.listing import ListPage
 from loomrl.console.page import PageRequest, Pages
 from loomrl.console.session import ConsoleRole
-from loomrl.errors import LoomError, RegistryError
-from loomrl.gym.catalogue import find, make, names
+from loomrl.errors import LoomError
+from loomrl.gym.catalogue import make, names
 from loomrl.gym.manual import ManualEnvironment
 from loomrl.http.site import Refused
-from loomrl.store.environments import list_environments
-from loomrl.store.events import EVENTS
-from loomrl.store.policies import EVALUATIONS, Evaluation
+from loomrl.record import word
+from loomrl.record.catalogue import ENVIRONMENT_RECORDS, EnvironmentRow, environment_row
+from loomrl.record.detail import ENVIRONMENT
 from loomrl.types import Message, Task
 
 T = TypeVar("T")
@@ -119,74 +118,50 @@ class Games:
             raise Refused(500, f"The environment raised {type(error).__name__}: {error}.") from None
 
 
-LOOKED_AT = 50
-"""Latest evaluations that the results are read from."""
 games = Games()
 
 
 def add_to(pages: Pages) -> None:
     """The pages of environments."""
     pages.get("/environments", _list)
-    pages.get("/environments/{name}", _show)
-    pages.post("/environments/{name}", _begin, role=ConsoleRole.RATER)
+    pages.get("/environments/{id}", _show)
+    pages.post("/environments/{id}", _begin, role=ConsoleRole.RATER)
     pages.get("/games/{game}", _game, role=ConsoleRole.RATER)
     pages.post("/games/{game}", _act, role=ConsoleRole.RATER)
 
 
+ENVIRONMENTS = ListPage[EnvironmentRow](
+    path="/environments",
+    title="Environments",
+    record=ENVIRONMENT_RECORDS,
+    detail=ENVIRONMENT,
+    detail_template="environment.html",
+)
+
+
 def _list(visit: PageRequest) -> Response:
-    db = visit.source.db
-    recorded: dict[str, list[str]] = {}
-    for version in list_environments(db):
-        recorded.setdefault(version.name, []).append(version.version)
     tried = visit.source.tried_by_environment()
-    known = sorted({*names(), *recorded, *tried}, key=str.lower)
-    rows = [(name, recorded.get(name, []), tried.get(name), name in names()) for name in known]
-    return visit.page("environments.html", rows=rows, position=EVENTS.last(db))
+    rows = list(ENVIRONMENTS.read(visit, limit=ENVIRONMENT_RECORDS.limit).rows)
+    rows += [environment_row(name, ()) for name in sorted(tried.keys() - {row.name for row in rows}, key=str.lower)]
+    counts = {
+        "attempts": lambda _, row: word.count(tried[row.name].attempts) if row.name in tried else "–",
+        "mean success": lambda _, row: word.percent(tried[row.name].mean) if row.name in tried else "–",
+    }
+    listing = replace(ENVIRONMENTS, cells=counts)
+    return visit.page("list.html", rows=rows, next=None, **listing.context(visit))
 
 
 def _show(visit: PageRequest) -> Response:
-    db = visit.source.db
-    name = visit.segment("name")
-    recorded = list_environments(db, name=name)
+    found = ENVIRONMENTS.find(visit)
+    name = visit.segment("id")
     tried = visit.source.tried_by_environment().get(name)
-    cls = None
-    problem = ""
-    if name in names():
-        try:
-            cls = find(name).cls
-        except RegistryError as error:
-            problem = str(error)
-    elif not recorded and tried is None:
+    if tried is None and name not in names() and not found["versions"]:
         raise Refused(404, f"There is no environment {name[:120]!r}, neither installed nor on record.")
-    return visit.page(
-        "environment.html",
-        name=name,
-        about="" if cls is None else inspect.getdoc(cls) or "",
-        version="" if cls is None else cls.version,
-        families=() if cls is None else cls.families,
-        problem=problem,
-        recorded=recorded,
-        tried=tried,
-        results=results_in(EVALUATIONS.latest(db, limit=LOOKED_AT), name),
-        is_here=cls is not None,
-        position=EVENTS.last(db),
-    )
-
-
-def results_in(evaluations: Sequence[Evaluation], name: str) -> list[tuple[str, str, Mapping[str, Any], Any]]:
-    """Success by family and level of the newest evaluation that has the environment: policy, cell, interval."""
-    for each in evaluations:
-        cells = {**each.report.get("by_family", {}), **each.report.get("by_level", {})}
-        ours = {cell: score for cell, score in cells.items() if cell.partition("/")[0] == name}
-        mine = {cell: score["success"] for cell, score in ours.items() if "success" in score}
-        if mine:
-            policy = each.policy or str(each.report.get("policy", ""))
-            return [(policy, cell.partition("/")[2], told, interval_marks(told)) for cell, told in sorted(mine.items())]
-    return []
+    return ENVIRONMENTS.show_one(visit, found, tried=tried)
 
 
 def _begin(visit: PageRequest) -> Response:
-    name = visit.segment("name")
+    name = visit.segment("id")
     family = visit.form.get("family", "")
     level = visit.form.get("level", "1")
     if name not in names():

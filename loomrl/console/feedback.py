@@ -13,7 +13,8 @@ from loomrl.console.session import ConsoleRole
 from loomrl.console.source import FoundTrajectory
 from loomrl.errors import StoreError
 from loomrl.http.site import Refused
-from loomrl.record.catalogue import DATASET_RECORDS, FEEDBACK_RECORDS, REWARD_RECORDS, TRAINING_RECORDS
+from loomrl.record.catalogue import FEEDBACK_RECORDS
+from loomrl.record.detail import DATASET, REWARD, TRAINING
 from loomrl.safety.redaction import PatternRedactor, Redaction
 from loomrl.serving.dialect.openai import message_of
 from loomrl.serving.feedback.intake import MOST_STARS, EndpointHubs, FeedbackEntry, FeedbackIntake, read_feedback_body
@@ -35,9 +36,12 @@ SERVED = "endpoint-"
 def add_to(pages: Pages) -> None:
     """The inbox, and what comes of feedback."""
     pages.get("/feedback", _inbox)
-    ListPage(path="/rewards", title="Rewards", record=REWARD_RECORDS, live="reward").add_to(pages)
-    ListPage(path="/datasets", title="Data sets", record=DATASET_RECORDS, live="dataset").add_to(pages)
-    ListPage(path="/trainings", title="Trainings of the loop", record=TRAINING_RECORDS, live="job").add_to(pages)
+    for path, title, detail, live in (
+        ("/rewards", "Rewards", REWARD, "reward"),
+        ("/datasets", "Data sets", DATASET, "dataset"),
+        ("/trainings", "Trainings of the loop", TRAINING, "job"),
+    ):
+        ListPage(path=path, title=title, record=detail.record, detail=detail, live=live).add_to(pages)
     pages.post("/feedback/answer", _answer, role=ConsoleRole.RATER)
     pages.post("/feedback/choose", _choose, role=ConsoleRole.RATER)
 
@@ -57,8 +61,7 @@ def _inbox(visit: PageRequest) -> Response:
 
 def _opinion(visit: PageRequest, row: Feedback) -> Any:
     """A thumb, stars, or a number."""
-    parts: Any = visit.templates.get_template("parts.html").module
-    return parts.opinion(row.kind, row.value)
+    return visit.parts.opinion(row.kind, row.value)
 
 
 GIVEN = ListPage[Feedback](

@@ -1,4 +1,4 @@
-"""Runs that are started, stopped and resumed by people."""
+"""Runs that people start and resume."""
 
 import time
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from loomrl.errors import ConfigError, LoomError
 from loomrl.http.site import Refused
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS, Event
-from loomrl.store.runs import RUNS, ask_to_stop
+from loomrl.store.runs import RUNS
 
 
 class Launcher(Protocol):
@@ -34,8 +34,7 @@ class Launcher(Protocol):
 
 
 def add_to(pages: Pages, launcher: Launcher | None) -> None:
-    """Stopping needs nothing but the record; starting and resuming need a launcher."""
-    pages.post("/runs/{run}/stop", _stop, role=ConsoleRole.OPERATOR)
+    """Starting and resuming need a launcher; stopping needs nothing but the record."""
     if launcher is None:
         return
     pages.templates.globals["can_launch"] = True
@@ -82,15 +81,6 @@ def _setting(line: str) -> str:
     if "=" not in line:
         raise ConfigError(f"{line[:80]!r} is no setting. Write path=value, one a line.")
     return line
-
-
-def _stop(visit: PageRequest) -> Response:
-    why = visit.form.get("why", "").strip()
-    if not why:
-        raise Refused(400, "Say why: the reason stays on record.")
-    run = run_of(visit).id
-    ask_to_stop(visit.source.db, run, who=visit.who, why=why[:2000], at=time.time())
-    return visit.back(f"/runs/{quote(run, safe='')}")
 
 
 def _note(visit: PageRequest, kind: str, run: str) -> None:

@@ -1,27 +1,29 @@
-"""A page with a list of records, made of their declaration: columns, filters, order, and links to the next page."""
+"""Pages of records, made of their declarations: a list with its filters and its order, and the page of a single one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from starlette.responses import Response
 
 from loomrl.console.page import PAGE, PageRequest, Pages
 from loomrl.console.session import ConsoleRole
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, StoreAway, StoreError
 from loomrl.http.site import Refused
-from loomrl.record.declaration import Page, Query, Record
+from loomrl.record.declaration import Action, Detail, Found, Page, Query, Record, path_to
 from loomrl.store.events import EVENTS
 
 R = TypeVar("R")
 LONGEST = 500
 """Characters of a filter's value."""
+LONGEST_TEXT = 2000
 
 
 # no slots: see loomrl.record.declaration
 @dataclass(frozen=True, kw_only=True)
 class ListPage(Generic[R]):
-    """A page with a list."""
+    """A page with a list, and those of its records."""
 
     path: str
     title: str
@@ -33,11 +35,36 @@ class ListPage(Generic[R]):
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Filters that always apply, and are not offered."""
     template: str = "list.html"
+    detail: Detail | None = None
+    """The declaration of a single record's page."""
+    detail_template: str = "detail.html"
+    pieces: Mapping[str, Callable[[PageRequest, Found], Any]] = field(default_factory=dict)
+    """Parts of a record that only a browser can show, by the name of the part above whose table they stand."""
     role: ConsoleRole = ConsoleRole.VIEWER
 
     def add_to(self, pages: Pages) -> None:
-        """Add the page."""
+        """Add the page of the list and, unless it is a page of its own, that of a record."""
         pages.get(self.path, self.show, role=self.role)
+        if self.detail is not None:
+            self.add_actions(pages)
+            pages.get(self.path + "/{id:path}", self.show_one, role=self.role)
+
+    def add_actions(self, pages: Pages) -> None:
+        """Add what can be done with a record."""
+        assert self.detail is not None
+        for action in self.detail.actions:
+            pages.post(f"{self.path}/{{id}}/{action.word}", partial(self.act, action), role=ConsoleRole.OPERATOR)
+
+    def act(self, action: Action, visit: PageRequest) -> Response:
+        """Do what a form of the record's page asks for."""
+        self.find(visit)
+        said = {each.name: visit.form.get(each.name, "").strip()[:LONGEST_TEXT] for each in action.fields}
+        for each in action.fields:
+            if each.is_needed and not said[each.name]:
+                raise Refused(400, f"Say why: {each.about}")
+        id = visit.segment("id")
+        action.do(visit.source.db, id, said | {"who": visit.who})
+        return visit.back(path_to(self.path[1:], id))
 
     def show(self, visit: PageRequest, **more: Any) -> Response:
         """The page that the address asks for."""
@@ -58,6 +85,32 @@ class ListPage(Generic[R]):
             return self.record.page(visit.source.db, query)
         except ConfigError as error:
             raise Refused(400, str(error)) from None
+
+    def find(self, visit: PageRequest) -> Found:
+        """The record in the address; Refused 404."""
+        assert self.detail is not None
+        try:
+            return self.detail.find(visit.source.db, visit.segment("id"))
+        except StoreAway:
+            raise
+        except StoreError as error:
+            raise Refused(404, str(error)) from None
+
+    def show_one(self, visit: PageRequest, found: Found | None = None, **more: Any) -> Response:
+        """The page of the record in the address; `more` is for the template."""
+        found = found or self.find(visit)
+        return visit.page(
+            self.detail_template,
+            id=visit.segment("id"),
+            list_path=self.path,
+            list_title=self.title,
+            detail=self.detail,
+            found=found,
+            live=self.live,
+            pieces={name: piece(visit, found) for name, piece in self.pieces.items()},
+            position=EVENTS.last(visit.source.db),
+            **more,
+        )
 
     def context(self, visit: PageRequest) -> dict[str, Any]:
         """The variables of the template beside the rows."""

@@ -131,6 +131,11 @@ class PageRequest:
     """Fields of the form; its token has been checked."""
 
     @property
+    def parts(self) -> Any:
+        """The macros of `parts.html`, for cells that only a browser can show."""
+        return self.templates.get_template("parts.html").module
+
+    @property
     def who(self) -> str:
         """The name under which a decision goes on record."""
         return self.session.who

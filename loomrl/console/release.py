@@ -18,16 +18,15 @@ from loomrl.console.session import ConsoleRole
 from loomrl.http.site import Refused
 from loomrl.record import word
 from loomrl.record.catalogue import RELEASE_RECORDS, VERDICT_RECORDS
+from loomrl.record.detail import RELEASE, VERDICT
 from loomrl.release.controller import Moment, ReleaseLook, ReleaseObserver, replay_evidence
 from loomrl.release.guard import Better, Finding
 from loomrl.release.ledger import Release, command_release, evidence_as_json
 from loomrl.release.passage import Command, parse_command, steps_of
 from loomrl.store import LoomDB
-from loomrl.store.events import EVENTS
-from loomrl.store.releases import RELEASES, ReleaseRow, read_release
-from loomrl.store.verdicts import VERDICTS, StoredVerdict, approve_verdict
+from loomrl.store.releases import RELEASES, ReleaseRow
+from loomrl.store.verdicts import StoredVerdict
 
-LIMIT = 100
 MOMENTS = 60
 FRESH_S = 5.0
 """The evidence over time is computed at most this often."""
@@ -66,39 +65,45 @@ _watch = EvidenceCache()
 
 def add_to(pages: Pages) -> None:
     """The pages of releases, and of the gate's verdicts."""
-    ListPage(path="/releases", title="Releases", record=RELEASE_RECORDS, live="release,verdict").add_to(pages)
-    ListPage(path="/verdicts", title="Verdicts of the gate", record=VERDICT_RECORDS, live="verdict").add_to(pages)
-    pages.get("/releases/{release}", _show)
-    pages.get("/releases/{release}/evidence", _evidence)
-    pages.post("/releases/{release}", _say, role=ConsoleRole.OPERATOR)
-    pages.get("/verdicts/{verdict}", _verdict)
-    pages.post("/verdicts/{verdict}", _approve, role=ConsoleRole.OPERATOR)
+    pages.get("/releases/{id}", _show)
+    pages.get("/releases/{id}/evidence", _evidence)
+    pages.post("/releases/{id}", _say, role=ConsoleRole.OPERATOR)
+    RELEASES_PAGE.add_to(pages)
+    VERDICTS_PAGE.add_to(pages)
 
 
-def _rows(visit: PageRequest) -> list[ReleaseRow]:
-    name = visit.segment("release")
-    rows = read_release(visit.source.db, name)
-    if not rows:
-        raise Refused(404, f"There is no release {name[:120]!r} in this store.")
-    return rows
+RELEASES_PAGE = ListPage[ReleaseRow](
+    path="/releases",
+    title="Releases",
+    record=RELEASE_RECORDS,
+    live="release,verdict,endpoint",
+    detail=RELEASE,
+    detail_template="release.html",
+)
+VERDICTS_PAGE = ListPage[StoredVerdict](
+    path="/verdicts",
+    title="Verdicts of the gate",
+    record=VERDICT_RECORDS,
+    live="verdict",
+    detail=VERDICT,
+    detail_template="verdict.html",
+)
 
 
 def _show(visit: PageRequest) -> Response:
     db = visit.source.db
-    rows = _rows(visit)
-    release = Release.of(rows[-1])
+    found = RELEASES_PAGE.find(visit)
+    release = Release.of(found["release"])
     is_latest = _is_latest(db, release)
     look = _watch.look(db, release.row.endpoint, with_bounds=False) if is_latest else None
-    return visit.page(
-        "release.html",
+    return RELEASES_PAGE.show_one(
+        visit,
+        found,
         release=release,
-        rows=rows,
         steps=[str(step) for step in steps_of(release.plan)],
         waits=() if look is None else look.waits,
         silences=() if look is None else look.silences,
         words=_words(release) if is_latest else [],
-        verdict=_verdict_of(db, release),
-        position=EVENTS.last(db),
     )
 
 
@@ -116,37 +121,29 @@ def _words(release: Release) -> list[str]:
     return [*([Command.APPROVE] if release.plan.approvals else []), *said]
 
 
-def _verdict_of(db: LoomDB, release: Release) -> StoredVerdict | None:
-    """The gate's verdict that the release names among its reasons."""
-    named = [reason.removeprefix("verdict ") for reason in release.verdict.reasons if reason.startswith("verdict ")]
-    return next((found for id in named if (found := VERDICTS.find(db, id)) is not None), None)
-
-
 def _say(visit: PageRequest) -> Response:
-    rows = _rows(visit)
+    row = RELEASES_PAGE.find(visit)["release"]
     said = parse_command(visit.form.get("word", "")[:40])
     why = visit.form.get("why", "").strip()
     if not why:
         raise Refused(400, "Say why: the reason stays on record.")
-    endpoint = rows[-1].endpoint
-    name = rows[-1].release
-    if not _is_latest(visit.source.db, Release.of(rows[-1])):
-        raise Refused(409, f"{name} is not the endpoint's latest release any more. Decide about that one.")
-    command_release(visit.source.db, endpoint, said, who=visit.who, why=why[:2000], at=time.time())
-    return visit.back(f"/releases/{quote(name, safe='')}")
+    if not _is_latest(visit.source.db, Release.of(row)):
+        raise Refused(409, f"{row.release} is not the endpoint's latest release any more. Decide about that one.")
+    command_release(visit.source.db, row.endpoint, said, who=visit.who, why=why[:2000], at=time.time())
+    return visit.back(f"/releases/{quote(row.release, safe='')}")
 
 
 def _evidence(visit: PageRequest) -> Response:
     """The interval of each metric against what is accepted, over time."""
     db = visit.source.db
-    rows = _rows(visit)
-    release = Release.of(rows[-1])
-    since = rows[0].created_at
-    until = max(time.time() if release.passage.is_open else rows[-1].created_at, since + 1e-3)
+    last, *earlier = RELEASES_PAGE.find(visit)["history"]
+    release = Release.of(last)
+    since = (earlier[-1] if earlier else last).created_at
+    until = max(time.time() if release.passage.is_open else last.created_at, since + 1e-3)
     moments = _watch.moments(db, release, since=since, until=until)
     charts = [evidence_chart(moments, place) for place in range(len(release.plan.guards))]
     look = _watch.look(db, release.row.endpoint, with_bounds=True) if _is_latest(db, release) else None
-    evidence = rows[-1].content.get("evidence") if look is None else evidence_as_json(look.evidence)
+    evidence = last.content.get("evidence") if look is None else evidence_as_json(look.evidence)
     drawn = [chart for chart in charts if chart]
     return HTMLResponse(visit.render("evidence.html", evidence=evidence or {"findings": []}, charts=drawn))
 
@@ -190,23 +187,3 @@ def limit_of(finding: Finding) -> float | None:
     if guard.times is not None or guard.quantile is not None:
         return None
     return guard.margin if guard.better is Better.LOWER else -guard.margin
-
-
-def _find_verdict(visit: PageRequest) -> StoredVerdict:
-    id = visit.segment("verdict")
-    found = VERDICTS.find(visit.source.db, id)
-    if found is None:
-        raise Refused(404, f"There is no verdict {id[:120]!r} in this store.")
-    return found
-
-
-def _verdict(visit: PageRequest) -> Response:
-    return visit.page("verdict.html", verdict=_find_verdict(visit), position=EVENTS.last(visit.source.db))
-
-
-def _approve(visit: PageRequest) -> Response:
-    verdict = _find_verdict(visit)
-    approve_verdict(
-        visit.source.db, verdict.id, who=visit.who, at=time.time(), comment=visit.form.get("comment", "").strip()[:2000]
-    )
-    return visit.back(f"/verdicts/{quote(verdict.id, safe='')}")

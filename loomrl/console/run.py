@@ -7,17 +7,14 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from loomrl.console.chart import interval_marks
 from loomrl.console.comparison import comparison_table, headlines
 from loomrl.console.page import PageRequest, Pages
 from loomrl.errors import LoomError
 from loomrl.http.site import Refused
-from loomrl.load import parse_yaml
-from loomrl.schema import Difference, differences
+from loomrl.record.detail import RUN
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
-from loomrl.store.policies import EVALUATIONS, Evaluation
-from loomrl.store.runs import POLICIES, RUNS, Run, RunStatus, asked_to_stop, load_experiment, machine_of
+from loomrl.store.runs import RUNS, Run, RunStatus, asked_to_stop, load_experiment
 from loomrl.store.view.metrics import MetricRow, last_numbers, read_metrics, sample_metrics
 from loomrl.telemetry.diagnosis import diagnose, too_few
 from loomrl.telemetry.metric import PHASES, Metric
@@ -66,11 +63,14 @@ def _show(visit: PageRequest) -> Response:
 
 def content(run: Run, db: LoomDB) -> dict[str, Any]:
     """The content of a run's page, in the console and as a file, read from the record alone."""
+    found = RUN.find(db, run.id)
     history = history_of(run, db)
     unit = unit_in({name for row in history for name in row})
     comparisons = [Comparison(**each) for each in run.result.get("comparisons", ())]
     return {
         "run": run,
+        "detail": RUN,
+        "found": found,
         "unit": unit,
         "headlines": headlines(run, comparisons, history, unit),
         "comparisons": [comparison_table(each) for each in comparisons],
@@ -78,9 +78,6 @@ def content(run: Run, db: LoomDB) -> dict[str, Any]:
         "findings": diagnose(history) if history else None,
         "undiagnosed": too_few(history),
         "rows": last_numbers(db, [run.id]).get(run.id, len(history)),
-        "evaluations": [evaluation_row(each) for each in EVALUATIONS.latest(db, run=run.id, limit=20)],
-        "versions": POLICIES.latest(db, run=run.id, limit=12),
-        "machine": machine_of(db, run.id),
         "stopping": asked_to_stop(db, run.id) if run.status is RunStatus.RUNNING else None,
     }
 
@@ -173,44 +170,3 @@ def _panels(names: Collection[str], unit: Unit) -> list[dict[str, Any]]:
         for title, panels in sections(names, unit=unit).items()
         for panel in panels
     ]
-
-
-def evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
-    """An evaluation on a line: of a language policy success, of control the return."""
-    overall = evaluation.report.get("overall", {})
-    success = overall.get("success")
-    reward = overall.get("reward")
-    told = success if isinstance(success, dict) else reward if isinstance(reward, dict) else {}
-    is_share = isinstance(success, dict)
-    mean, low, high = (told.get(name) for name in ("mean", "low", "high"))
-    least, most = (0.0, 1.0) if is_share else (_least(low), _least(high) or 1.0)
-    return {
-        "id": evaluation.id,
-        "policy": evaluation.policy or evaluation.report.get("policy", ""),
-        "at": evaluation.created_at,
-        "what": "success" if is_share else "return",
-        "is_share": is_share,
-        "mean": mean,
-        "low": low,
-        "high": high,
-        "count": told.get("count"),
-        "failures": overall.get("failures"),
-        "picture": interval_marks(told, least=least, most=most),
-        "families": evaluation.report.get("by_family", {}) if is_share else {},
-    }
-
-
-def _least(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def changed(mine: Run, other: Run) -> list[Difference]:
-    """Settings that differ between the experiments of two runs."""
-    return differences(_tree(mine.resolved), _tree(other.resolved))
-
-
-def _tree(text: str) -> Any:
-    try:
-        return parse_yaml(text, origin="experiment")
-    except LoomError:
-        return {"experiment": text}

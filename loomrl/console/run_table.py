@@ -15,12 +15,13 @@ from starlette.responses import Response
 from loomrl.console.chart import sparkline
 from loomrl.console.listing import ListPage
 from loomrl.console.page import PAGE, PageRequest, Pages
-from loomrl.console.run import MOST_TOGETHER, evaluation_row, unit_in
+from loomrl.console.run import MOST_TOGETHER, unit_in
 from loomrl.errors import LoomError
 from loomrl.http.site import Refused
 from loomrl.load import parse_yaml
 from loomrl.record import word
-from loomrl.record.catalogue import RUN_RECORDS, Headline, RunRow, headlines_of
+from loomrl.record.catalogue import RUN_RECORDS, Headline, RunRow, headlines_of, judged
+from loomrl.record.detail import RUN
 from loomrl.schema import leaves
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
@@ -43,12 +44,14 @@ RUN_LIST = ListPage[RunRow](
     record=RUN_RECORDS,
     live="run,metrics,evaluation",
     template="runs.html",
+    detail=RUN,
 )
 
 
 def add_to(pages: Pages) -> None:
     """The table, its export, and the comparison of runs."""
     pages.get("/runs", _list)
+    RUN_LIST.add_actions(pages)
     pages.get("/runs.csv", _csv)
     pages.get("/runs.json", _json)
     pages.get("/compare/runs", _compare)
@@ -95,7 +98,7 @@ def _means(rows: Sequence[RunRow]) -> list[str]:
     return ["; ".join(means)] if means else []
 
 
-def _common(db: LoomDB, listed: ListedRun, by: str) -> str:
+def _common(db: LoomDB, listed: ListedRun | Run, by: str) -> str:
     """The group of a run; a dash if it lacks the value."""
     simple = {"experiment": listed.name, "kind": listed.kind, "status": listed.status}
     if by in simple:
@@ -156,7 +159,7 @@ def _compare(visit: PageRequest) -> Response:
         ids=[run.id for run in runs],
         unit=" or ".join(sorted({_unit(db, run) for run in runs})),
         results=results,
-        evaluations={id: evaluation_row(found[0]) for id, found in evaluations.items() if found},
+        evaluations={id: judged(found[0]) for id, found in evaluations.items() if found},
         settings=differing(runs),
         position=EVENTS.last(db),
     )
@@ -182,8 +185,7 @@ def _records(db: LoomDB, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     results = headlines_of(db, [run.id for run in runs])
     for run in runs:
         result = results.get(run.id)
-        judged = [evaluation_row(each) for each in EVALUATIONS.latest(db, run=run.id, limit=1)]
-        told = judged[0] if judged else {}
+        told = next((judged(each) for each in EVALUATIONS.latest(db, run=run.id, limit=1)), {})
         yield {
             "run": run.id,
             "experiment": run.name,

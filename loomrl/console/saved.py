@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from loomrl.console import run as run_page
 from loomrl.console.page import PageRequest, Pages, environment
+from loomrl.record.detail import VERDICT, verdict_found
 from loomrl.store import LoomDB
 from loomrl.store.runs import RUNS
 from loomrl.store.verdicts import StoredVerdict
@@ -88,7 +89,8 @@ def save_run(db: LoomDB, run: str) -> str:
 
 def save_verdict(verdict: StoredVerdict) -> str:
     """The page of a gate's verdict as HTML text."""
-    return _render("verdict.html", verdict=verdict)
+    found = verdict_found(verdict)
+    return _render("verdict.html", id=verdict.id, detail=VERDICT, found=found, pieces={}, live=None)
 
 
 def _render(template: str, **context: object) -> str:

@@ -14,7 +14,7 @@ from loomrl.console.listing import ListPage
 from loomrl.console.page import PageRequest, Pages
 from loomrl.errors import LoomError
 from loomrl.http.site import Refused
-from loomrl.record.catalogue import RUN_RECORDS, path_to
+from loomrl.record.catalogue import RUN_RECORDS
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.runs import RUNS, Run, load_sweep
@@ -31,7 +31,7 @@ SWEEPS = replace(
     RUN_RECORDS,
     name="sweep",
     columns=(
-        replace(RUN_RECORDS.columns[0], name="sweep", to=lambda row: path_to("sweeps", row.run.id)),
+        replace(RUN_RECORDS.columns[0], name="sweep", to="sweeps"),
         *(column for column in RUN_RECORDS.columns if column.name in ("status", "started", "took")),
     ),
     none="No sweeps. `loomrl sweep` begins one.",

@@ -1,9 +1,11 @@
-"""Trajectories: the list with its filters, and the viewer."""
+"""Trajectories: the list with its filters, the viewer, and the reference answer of the environment's oracle."""
 
+import asyncio
 import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -11,23 +13,26 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from loomrl.config import Experiment
 from loomrl.console.chart import line_chart
 from loomrl.console.feedback import KINDS, give
 from loomrl.console.page import PAGE, PageRequest, Pages
 from loomrl.console.session import ConsoleRole
 from loomrl.console.source import FoundTrajectory, RecordSource
-from loomrl.console.token import Vocabularies
-from loomrl.console.transcript import part_of, series_of, tokens_of
-from loomrl.errors import StoreError
-from loomrl.gym.base import INFO
-from loomrl.gym.catalogue import names
+from loomrl.console.transcript import Vocabularies, part_of, series_of, tokens_of
+from loomrl.errors import ConfigError, LoomError, StoreError
+from loomrl.gym.base import INFO, BaseEnvironment
+from loomrl.gym.catalogue import make, names
+from loomrl.gym.preference import add_preference, preference_of
 from loomrl.http.site import Refused
 from loomrl.hub.query import glimpses, places_with, siblings_of
 from loomrl.record import word
 from loomrl.record.catalogue import TRAJECTORY_RECORDS
+from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of
 from loomrl.store.rewards import rewards_of
+from loomrl.store.runs import RUNS, load_experiment
 from loomrl.store.view.trajectory_index import (
     EQUAL,
     Indexed,
@@ -59,6 +64,7 @@ def add_to(pages: Pages) -> None:
     pages.get("/part", _part)
     pages.get("/tokens.json", _tokens)
     pages.get("/siblings", _siblings)
+    pages.get("/reference", _reference)
 
 
 def filter_of(visit: PageRequest) -> TrajectoryFilter:
@@ -92,8 +98,8 @@ def _list(visit: PageRequest) -> Response:
         "trajectories.html",
         record=TRAJECTORY_RECORDS,
         rows=[row for row, _ in words],
-        cells={"success": _success, "begins": lambda _, row: Markup("<bdi>{}</bdi>").format(first[row.hub, row.place])},
-        extra=["begins"],
+        cells={"success": _success, "trajectory": lambda _, row: _named(row, first[row.hub, row.place])},
+        extra=[],
         next=page.next,
         is_short=len(page.rows) < PAGE and page.next is not None,
         looked=page.looked,
@@ -109,10 +115,14 @@ def _list(visit: PageRequest) -> Response:
     )
 
 
+def _named(row: Indexed, begins: str) -> Markup:
+    """The id above the first words."""
+    return Markup("{}<small><bdi>{}</bdi></small>").format(word.visible(word.short(row.id, 60)), word.visible(begins))
+
+
 def _success(visit: PageRequest, row: Indexed) -> Any:
     """A mark, a share, or a dash where the attempt is not judged yet."""
-    parts: Any = visit.templates.get_template("parts.html").module
-    return parts.success(row)
+    return visit.parts.success(row)
 
 
 def _with_text(source: RecordSource, rows: list[tuple[int, Indexed]], text: str) -> Iterator[tuple[int, Indexed]]:
@@ -319,3 +329,80 @@ def _judge(visit: PageRequest) -> Response:
     found = place_of(visit)
     give(visit, found, visit.form)
     return visit.back(f"/trajectories/{quote(found.trajectory.id, safe='/@=+:,~')}#feedback")
+
+
+PATIENCE_S = 10.0
+"""For the environment to begin the task."""
+_turn = threading.Lock()
+"""One environment at a time: some begin with a solver or a process."""
+
+
+class Unavailable(Exception):
+    """Why there is no reference to show."""
+
+
+def _reference(visit: PageRequest) -> Response:
+    attempt = at_place(visit).trajectory
+    answer = ""
+    reason = ""
+    try:
+        answer = reference_to(attempt, visit.source.db)
+    except Unavailable as error:
+        reason = str(error)
+    return HTMLResponse(visit.render("reference.html", answer=answer, reason=reason, turns=len(attempt.turns)))
+
+
+def reference_to(attempt: Trajectory, db: LoomDB) -> str:
+    """The oracle's first action in the attempt's task; Unavailable says why there is none to show."""
+    if not has_reference(attempt):
+        raise Unavailable(f"{attempt.task.environment} is not installed here.")
+    if not _turn.acquire(timeout=PATIENCE_S):
+        raise Refused(503, "Another environment is being asked. Load the page again in a moment.")
+    try:
+        return asyncio.run(_ask(attempt, _numbers_given(attempt, db)))
+    finally:
+        _turn.release()
+
+
+async def _ask(attempt: Trajectory, settings: Mapping[str, Any]) -> str:
+    name = attempt.task.environment
+    try:
+        return await _first_action(make(name, settings), attempt)
+    except Unavailable:
+        raise
+    except ConfigError:
+        raise Unavailable(f"{name} needs settings that only its run has.") from None
+    except NotImplementedError:
+        raise Unavailable(f"{name} has no oracle for this task.") from None
+    except TimeoutError:
+        raise Unavailable(f"{name} did not begin the task within {PATIENCE_S:g} s.") from None
+    except Exception as error:  # noqa: BLE001 - the boundary to the environment's author
+        raise Unavailable(f"{name} cannot begin this task here: {type(error).__name__}: {error}") from None
+
+
+async def _first_action(environment: BaseEnvironment, attempt: Trajectory) -> str:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            began = add_preference(await environment.reset(attempt.task), preference_of(attempt.task))
+        if attempt.turns and began != attempt.turns[0].observation:
+            raise Unavailable(
+                f"{attempt.task.environment} {environment.version} here asks something else in this task than the "
+                "attempt was asked: its version or settings differ."
+            )
+        return environment.oracle()
+    finally:
+        await environment.close()
+
+
+def _numbers_given(attempt: Trajectory, db: LoomDB) -> Mapping[str, Any]:
+    """The settings that the run gave the environment, as far as they are numbers: files, commands and addresses that
+    are on record must not act on this machine.
+    """
+    run = RUNS.find(db, attempt.run) if attempt.run else None
+    try:
+        experiment = None if run is None else load_experiment(run)
+    except LoomError:  # of evaluations and sweeps
+        experiment = None
+    given = experiment.environments if isinstance(experiment, Experiment) else ()
+    settings = next((each.settings for each in given if each.id.partition("@")[0] == attempt.task.environment), {})
+    return {name: value for name, value in settings.items() if isinstance(value, int | float)}

@@ -10,36 +10,33 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from loomrl.errors import ConfigError
 from loomrl.record import word
-from loomrl.record.declaration import Column, Filter, Form, Page, Query, Record
+from loomrl.record.declaration import Column, Field, Form, Page, Query, Record, path_to
 from loomrl.types import End, Feedback, PolicyVersion, Source, Stage
 
 if TYPE_CHECKING:
     from loomrl.coordinator.job import TrainingJob
-    from loomrl.serving.monitor.ledger import MonitorHit
+    from loomrl.serving.monitor.ledger import CountedHits, MonitorHit
     from loomrl.store import LoomDB
     from loomrl.store.ab_tests import AbTest
     from loomrl.store.archives import ArchiveFile
     from loomrl.store.datasets import Dataset
     from loomrl.store.endpoints import Arm, Endpoint
+    from loomrl.store.environments import EnvironmentVersion
     from loomrl.store.events import Event
     from loomrl.store.judgements import Judgement
     from loomrl.store.keys import Key
     from loomrl.store.policies import Evaluation
     from loomrl.store.releases import ReleaseRow
     from loomrl.store.rewards import StoredReward
+    from loomrl.store.runs import Run
     from loomrl.store.sessions import OptOut, Quarantine
     from loomrl.store.verdicts import StoredVerdict
     from loomrl.store.view.run_list import ListedRun
     from loomrl.store.view.trajectory_index import Indexed
-
-
-def path_to(*parts: str) -> str:
-    """An address of the console; ids may contain slashes."""
-    return "/" + "/".join(quote(part, safe="/@=+:,~") for part in parts)
 
 
 def encode_place(place: tuple[Any, str]) -> str:
@@ -73,8 +70,8 @@ def _names_of_endpoints(db: "LoomDB") -> list[str]:
     return [each.name for each in list_endpoints(db)]
 
 
-OF_ENDPOINT = Filter(name="endpoint", about="Only this endpoint.", choices=_names_of_endpoints)
-AT_ENDPOINT = Filter(name="endpoint", about="The endpoint.", choices=_names_of_endpoints, default="policy")
+OF_ENDPOINT = Field(name="endpoint", about="Only this endpoint.", choices=_names_of_endpoints)
+AT_ENDPOINT = Field(name="endpoint", about="The endpoint.", choices=_names_of_endpoints, default="policy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,7 @@ def headlines_of(db: "LoomDB", ids: Sequence[str]) -> dict[str, Headline]:
 class RunRow:
     """A run with its headline."""
 
-    run: "ListedRun"
+    run: "ListedRun | Run"
     headline: Headline | None
 
     @property
@@ -160,18 +157,18 @@ RUN_RECORDS = Record[RunRow](
     plural="runs",
     about="List runs, with what they measured last.",
     columns=(
-        Column(name="run", value=lambda row: row.run.id, to=lambda row: path_to("runs", row.run.id), sort="name"),
-        Column(name="experiment", value=lambda row: row.run.name),
-        Column(name="kind", value=lambda row: row.run.kind, sort="kind"),
-        Column(name="status", value=lambda row: row.run.status, form=Form.STATUS, sort="status"),
-        Column(name="latest", value=lambda row: row.headline, sort="headline"),
-        Column(name="started", value=lambda row: row.run.started_at, form=Form.TIME, sort="started"),
-        Column(name="took", value=lambda row: row.took, form=Form.LASTING),
+        Column("run", "run.id", to="runs", sort="name"),
+        Column("experiment", "run.name"),
+        Column("kind", "run.kind", sort="kind"),
+        Column("status", "run.status", Form.STATUS, sort="status"),
+        Column("latest", "headline", sort="headline"),
+        Column("started", "run.started_at", Form.TIME, sort="started"),
+        Column("took", form=Form.LASTING),
     ),
     filters=(
-        Filter(name="text", about="Part of an id or a name."),
-        Filter(name="kind", about="train, evaluate, sweep or serve.", choices=_kinds_of_runs),
-        Filter(
+        Field(name="text", about="Part of an id or a name."),
+        Field(name="kind", about="train, evaluate, sweep or serve.", choices=_kinds_of_runs),
+        Field(
             name="status",
             about="running, finished or failed.",
             choices=_statuses,
@@ -207,13 +204,31 @@ def _read_policies(db: "LoomDB", query: Query) -> Page[PolicyRow]:
     return Page(rows, None if page.next is None else encode_place(page.next))
 
 
+def judged(evaluation: "Evaluation") -> dict[str, Any]:
+    """An evaluation on a line: of a language policy success, of control the return."""
+    overall = evaluation.report.get("overall", {})
+    is_share = isinstance(overall.get("success"), dict)
+    told = overall.get("success" if is_share else "reward")
+    bounds = {name: told.get(name) if isinstance(told, dict) else None for name in ("mean", "low", "high", "count")}
+    show = word.percent if is_share else word.number
+    least, most = (0.0, 1.0) if is_share else (bounds["low"] or 0.0, bounds["high"] or 1.0)
+    return {
+        "id": evaluation.id,
+        "policy": evaluation.policy or evaluation.report.get("policy", ""),
+        "at": evaluation.created_at,
+        "what": "success" if is_share else "return",
+        **bounds,
+        "texts": {name: show(bounds[name]) for name in ("mean", "low", "high")},
+        "interval": {**bounds, "least": least, "most": most},
+    }
+
+
 def evaluation_text(row: PolicyRow) -> str:
-    """The mean of the latest evaluation: success of a language policy, the return of a control policy."""
-    overall: Mapping[str, Any] = {} if row.evaluation is None else row.evaluation.report.get("overall", {})
-    for name, title, show in (("success", "success", word.percent), ("reward", "return", word.number)):
-        if isinstance(overall.get(name), dict):
-            return f"{title} {show(overall[name].get('mean'))}"
-    return ""
+    """The mean of the latest evaluation."""
+    if row.evaluation is None:
+        return ""
+    found = judged(row.evaluation)
+    return f"{found['what']} {found['texts']['mean']}"
 
 
 POLICY_RECORDS = Record[PolicyRow](
@@ -221,16 +236,16 @@ POLICY_RECORDS = Record[PolicyRow](
     plural="policies",
     about="List policy versions, newest first.",
     columns=(
-        Column(name="version", value=lambda row: row.version.id, to=lambda row: path_to("policies", row.version.id)),
-        Column(name="stage", value=lambda row: row.version.stage.value, form=Form.STATUS),
-        Column(name="algorithm", value=lambda row: row.version.algorithm),
-        Column(name="made from", value=lambda row: row.version.parent),
-        Column(name="evaluation", value=evaluation_text),
-        Column(name="made", value=lambda row: row.version.created_at, form=Form.TIME),
+        Column("version", "version.id", to="policies"),
+        Column("stage", "version.stage", Form.STATUS),
+        Column("algorithm", "version.algorithm"),
+        Column("made from", "version.parent"),
+        Column("evaluation", evaluation_text),
+        Column("made", "version.created_at", Form.TIME),
     ),
     filters=(
-        Filter(name="run", about="Only versions of this run."),
-        Filter(
+        Field(name="run", about="Only versions of this run."),
+        Field(
             name="stage",
             about="candidate, canary, production or retired.",
             choices=lambda _: [stage.value for stage in Stage],
@@ -271,17 +286,13 @@ ENDPOINT_RECORDS = Record[EndpointRow](
     plural="endpoints",
     about="List endpoints, with their arms and the number of replicas that answer.",
     columns=(
-        Column(
-            name="endpoint",
-            value=lambda row: row.endpoint.name,
-            to=lambda row: path_to("endpoints", row.endpoint.name),
-        ),
-        Column(name="state", value=lambda row: row.endpoint.state.value, form=Form.STATUS),
-        Column(name="arms", value=lambda row: arms_text(row.endpoint.arms)),
-        Column(name="policies", value=lambda row: row.policies, form=Form.COUNT),
-        Column(name="gateways", value=lambda row: row.gateways, form=Form.COUNT),
-        Column(name="revision", value=lambda row: row.endpoint.revision, form=Form.COUNT),
-        Column(name="changed", value=lambda row: row.endpoint.created_at, form=Form.TIME),
+        Column("endpoint", "endpoint.name", to="endpoints"),
+        Column("state", "endpoint.state", Form.STATUS),
+        Column("arms", lambda row: arms_text(row.endpoint.arms), Form.WORDS),
+        Column("policies", form=Form.COUNT),
+        Column("gateways", form=Form.COUNT),
+        Column("revision", "endpoint.revision", Form.COUNT),
+        Column("changed", "endpoint.created_at", Form.TIME),
     ),
     read=_read_endpoints,
     as_json=lambda row: {**asdict(row.endpoint), "policies": row.policies, "gateways": row.gateways},
@@ -311,35 +322,35 @@ TRAJECTORY_RECORDS = Record["Indexed"](
     plural="trajectories",
     about="List trajectories of rollouts, evaluations and endpoints, newest first.",
     columns=(
-        Column(name="trajectory", value=lambda row: row.id, to=lambda row: path_to("trajectories", row.id)),
-        Column(name="environment", value=lambda row: row.environment),
-        Column(name="family", value=lambda row: row.family),
-        Column(name="level", value=lambda row: row.level, form=Form.COUNT),
-        Column(name="reward", value=lambda row: row.reward, form=Form.NUMBER),
-        Column(name="success", value=lambda row: row.success, form=Form.NUMBER),
-        Column(name="ending", value=lambda row: row.ending, form=Form.STATUS),
-        Column(name="length", value=lambda row: row.length, form=Form.COUNT),
-        Column(name="version", value=lambda row: row.version if row.version >= 0 else None, form=Form.COUNT),
-        Column(name="source", value=lambda row: row.source),
-        Column(name="stored", value=lambda row: row.created_at, form=Form.TIME),
+        Column("trajectory", "id", to="trajectories"),
+        Column("environment"),
+        Column("family", under="environment"),
+        Column("level", form=Form.COUNT),
+        Column("reward", form=Form.NUMBER),
+        Column("success", form=Form.NUMBER),
+        Column("ending", form=Form.STATUS),
+        Column("length", form=Form.COUNT),
+        Column("version", lambda row: row.version if row.version >= 0 else None, Form.COUNT, under="length"),
+        Column("source", under="ending"),
+        Column("stored", "created_at", Form.TIME),
     ),
     filters=(
-        Filter(name="run", about="Only trajectories of this run."),
-        Filter(name="environment", about="Only this environment."),
-        Filter(name="family", about="Only this family of tasks."),
-        Filter(
+        Field(name="run", about="Only trajectories of this run."),
+        Field(name="environment", about="Only this environment."),
+        Field(name="family", about="Only this family of tasks."),
+        Field(
             name="source",
             about="rollout, evaluation, production or foreign.",
             choices=lambda _: [source.value for source in Source],
             is_closed=True,
         ),
-        Filter(
+        Field(
             name="ending",
             about="terminated, truncated or failed.",
             choices=lambda _: [end.value for end in End],
             is_closed=True,
         ),
-        Filter(name="hub", about="Only this hub, such as endpoint-policy."),
+        Field(name="hub", about="Only this hub, such as endpoint-policy."),
     ),
     read=_read_trajectories,
     none="No trajectories. `loomrl train` makes them.",
@@ -380,12 +391,12 @@ RELEASE_RECORDS = Record["ReleaseRow"](
     plural="releases",
     about="List releases, latest first.",
     columns=(
-        Column(name="release", value=lambda row: row.release, to=lambda row: path_to("releases", row.release)),
-        Column(name="state", value=release_state, form=Form.STATUS),
-        Column(name="version", value=lambda row: row.content["challenger"]),
-        Column(name="against", value=lambda row: row.content["baseline"]),
-        Column(name="reason", value=lambda row: row.reason, form=Form.WORDS),
-        Column(name="changed", value=lambda row: row.created_at, form=Form.TIME),
+        Column("release", to="releases"),
+        Column("state", release_state, Form.STATUS),
+        Column("version", lambda row: row.content["challenger"]),
+        Column("against", lambda row: row.content["baseline"]),
+        Column("reason", form=Form.WORDS),
+        Column("changed", "created_at", Form.TIME),
     ),
     filters=(OF_ENDPOINT,),
     read=_read_releases,
@@ -421,19 +432,15 @@ VERDICT_RECORDS = Record["StoredVerdict"](
     plural="verdicts",
     about="List the gate's verdicts, latest first.",
     columns=(
-        Column(name="verdict", value=lambda row: row.id, to=lambda row: path_to("verdicts", row.id)),
-        Column(
-            name="outcome",
-            value=lambda row: "allowed" if row.is_allowed else row.outcome.value,
-            form=Form.STATUS,
-        ),
-        Column(name="approved by", value=lambda row: ", ".join(row.approved_by)),
-        Column(name="policy", value=lambda row: row.policy),
-        Column(name="against", value=lambda row: row.against),
-        Column(name="suite", value=lambda row: row.suite),
-        Column(name="made", value=lambda row: row.created_at, form=Form.TIME),
+        Column("verdict", "id", to="verdicts"),
+        Column("outcome", lambda row: "allowed" if row.is_allowed else row.outcome.value, Form.STATUS),
+        Column("approved by", lambda row: ", ".join(row.approved_by)),
+        Column("policy"),
+        Column("against"),
+        Column("suite"),
+        Column("made", "created_at", Form.TIME),
     ),
-    filters=(Filter(name="policy", about="Only verdicts on this policy."),),
+    filters=(Field(name="policy", about="Only verdicts on this policy."),),
     read=_read_verdicts,
     as_json=verdict_as_json,
     none="The gate has judged nothing yet. `loomrl gate VERSION` does.",
@@ -455,7 +462,8 @@ def ab_as_json(test: "AbTest") -> dict[str, Any]:
 def _read_ab_tests(db: "LoomDB", query: Query) -> "Page[AbTest]":
     from loomrl.store.ab_tests import list_tests
 
-    return Page(list_tests(db)[: query.limit])
+    found = [each for each in list_tests(db) if each.endpoint == (query.get("endpoint") or each.endpoint)]
+    return Page(found[: query.limit])
 
 
 AB_TEST_RECORDS = Record["AbTest"](
@@ -463,14 +471,15 @@ AB_TEST_RECORDS = Record["AbTest"](
     plural="tests",
     about="List A/B tests.",
     columns=(
-        Column(name="test", value=lambda row: row.name, to=lambda row: path_to("ab", row.name)),
-        Column(name="state", value=ab_state, form=Form.STATUS),
-        Column(name="endpoint", value=lambda row: row.endpoint),
-        Column(name="arms", value=lambda row: " against ".join(row.shares)),
-        Column(name="metric", value=lambda row: row.metric),
-        Column(name="layer", value=lambda row: f"{row.layer} {row.start:g} to {row.end:g}"),
-        Column(name="started", value=lambda row: row.started_at, form=Form.TIME),
+        Column("test", "name", to="ab"),
+        Column("state", ab_state, Form.STATUS),
+        Column("endpoint"),
+        Column("arms", lambda row: " against ".join(row.shares)),
+        Column("metric"),
+        Column("layer", lambda row: f"{row.layer} {row.start:g} to {row.end:g}"),
+        Column("started", "started_at", Form.TIME),
     ),
+    filters=(OF_ENDPOINT,),
     read=_read_ab_tests,
     as_json=ab_as_json,
     none="No A/B tests. `loomrl ab create` begins one.",
@@ -494,14 +503,14 @@ DATASET_RECORDS = Record["Dataset"](
     plural="datasets",
     about="List data sets, latest first.",
     columns=(
-        Column(name="data set", value=lambda row: row.id),
-        Column(name="train", value=lambda row: row.content["sizes"]["train"], form=Form.COUNT),
-        Column(name="holdout", value=lambda row: row.content["sizes"]["holdout"], form=Form.COUNT),
-        Column(name="for", value=lambda row: row.parent),
-        Column(name="from", value=lambda row: ", ".join(row.content["hubs"])),
-        Column(name="made", value=lambda row: row.created_at, form=Form.TIME),
+        Column("data set", "id", to="datasets"),
+        Column("train", lambda row: row.content["sizes"]["train"], Form.COUNT),
+        Column("holdout", lambda row: row.content["sizes"]["holdout"], Form.COUNT),
+        Column("for", "parent"),
+        Column("from", lambda row: ", ".join(row.content["hubs"])),
+        Column("made", "created_at", Form.TIME),
     ),
-    filters=(Filter(name="trajectory", about="Only data sets with this trajectory."),),
+    filters=(Field(name="trajectory", about="Only data sets with this trajectory."),),
     read=_read_datasets,
     as_json=dataset_as_json,
     none="No data sets. `loomrl data freeze ENDPOINT` makes one.",
@@ -525,13 +534,11 @@ REWARD_RECORDS = Record["StoredReward"](
     plural="rewards",
     about="List rewards of served trajectories, newest first.",
     columns=(
-        Column(
-            name="trajectory", value=lambda row: row.trajectory, to=lambda row: path_to("trajectories", row.trajectory)
-        ),
-        Column(name="endpoint", value=lambda row: row.endpoint),
-        Column(name="total", value=lambda row: row.total, form=Form.NUMBER),
-        Column(name="confidence", value=lambda row: row.confidence, form=Form.NUMBER),
-        Column(name="scores", value=scores_text),
+        Column("trajectory", to="trajectories"),
+        Column("endpoint"),
+        Column("total", form=Form.NUMBER),
+        Column("confidence", form=Form.NUMBER),
+        Column("scores", scores_text, to=lambda row: path_to("rewards", row.trajectory)),
     ),
     filters=(OF_ENDPOINT,),
     read=_read_rewards,
@@ -552,17 +559,15 @@ FEEDBACK_RECORDS = Record[Feedback](
     plural="feedback",
     about="List feedback on served answers, newest first.",
     columns=(
-        Column(
-            name="trajectory", value=lambda row: row.trajectory, to=lambda row: path_to("trajectories", row.trajectory)
-        ),
-        Column(name="call", value=lambda row: row.call),
-        Column(name="source", value=lambda row: row.source),
-        Column(name="kind", value=lambda row: row.kind),
-        Column(name="value", value=lambda row: row.value, form=Form.NUMBER),
-        Column(name="words", value=lambda row: row.comment or str(row.data.get("text", "")), form=Form.WORDS),
-        Column(name="given", value=lambda row: row.created_at, form=Form.TIME),
+        Column("trajectory", to="trajectories"),
+        Column("call"),
+        Column("source"),
+        Column("kind"),
+        Column("value", form=Form.NUMBER),
+        Column("words", lambda row: row.comment or str(row.data.get("text", "")), Form.WORDS),
+        Column("given", "created_at", Form.TIME),
     ),
-    filters=(Filter(name="trajectory", about="Only feedback on this trajectory, whose id is its session's."),),
+    filters=(Field(name="trajectory", about="Only feedback on this trajectory, whose id is its session's."),),
     read=_read_feedback,
     none="No feedback. `loomrl feedback give SESSION --thumb up` gives some.",
 )
@@ -579,15 +584,11 @@ QUESTION_RECORDS = Record["Judgement"](
     plural="questions",
     about="List the questions that wait for a person's answer, oldest first.",
     columns=(
-        Column(name="question", value=lambda row: row.id),
-        Column(name="asked", value=lambda row: row.question, form=Form.WORDS),
-        Column(name="choices", value=lambda row: " | ".join(row.choices)),
-        Column(
-            name="about",
-            value=lambda row: "\n".join(f"{each.role}: {each.content}" for each in row.conversation),
-            form=Form.WORDS,
-        ),
-        Column(name="waits until", value=lambda row: row.expires_at, form=Form.TIME),
+        Column("question", "id"),
+        Column("asked", "question", Form.WORDS),
+        Column("choices", lambda row: " | ".join(row.choices)),
+        Column("about", lambda row: "\n".join(f"{each.role}: {each.content}" for each in row.conversation), Form.WORDS),
+        Column("waits until", "expires_at", Form.TIME),
     ),
     read=_read_questions,
     none="No question waits for an answer.",
@@ -614,13 +615,13 @@ TRAINING_RECORDS = Record["TrainingJob"](
     plural="jobs",
     about="List the loop's trainings, latest change first.",
     columns=(
-        Column(name="job", value=lambda row: row.id[:8]),
-        Column(name="endpoint", value=lambda row: row.endpoint),
-        Column(name="state", value=lambda row: row.phase.value, form=Form.STATUS),
-        Column(name="trigger", value=lambda row: row.trigger.value),
-        Column(name="policy", value=lambda row: row.policy or row.run),
-        Column(name="changed", value=lambda row: row.at, form=Form.TIME),
-        Column(name="reason", value=lambda row: row.reason, form=Form.WORDS),
+        Column("job", lambda row: row.id[:8], to=lambda row: path_to("trainings", row.id)),
+        Column("endpoint"),
+        Column("state", "phase", Form.STATUS),
+        Column("trigger"),
+        Column("policy", lambda row: row.policy or row.run),
+        Column("changed", "at", Form.TIME),
+        Column("reason", form=Form.WORDS),
     ),
     filters=(OF_ENDPOINT,),
     read=_read_trainings,
@@ -640,12 +641,12 @@ ARCHIVE_RECORDS = Record["ArchiveFile"](
     plural="files",
     about="List the archived files of an endpoint, oldest first.",
     columns=(
-        Column(name="file", value=lambda row: row.id),
-        Column(name="state", value=lambda row: row.state, form=Form.STATUS),
-        Column(name="trajectories", value=lambda row: row.count, form=Form.COUNT),
-        Column(name="first", value=lambda row: row.first_at, form=Form.TIME),
-        Column(name="last", value=lambda row: row.last_at, form=Form.TIME),
-        Column(name="url", value=lambda row: row.url),
+        Column("file", "id"),
+        Column("state", form=Form.STATUS),
+        Column("trajectories", "count", Form.COUNT),
+        Column("first", "first_at", Form.TIME),
+        Column("last", "last_at", Form.TIME),
+        Column("url"),
     ),
     filters=(AT_ENDPOINT,),
     read=_read_archives,
@@ -659,14 +660,14 @@ class HitRow:
     """A finding of the monitor, and how often it was made."""
 
     hit: "MonitorHit"
-    count: int
+    counted: "CountedHits"
 
 
 def _read_hits(db: "LoomDB", query: Query) -> Page[HitRow]:
     from loomrl.serving.monitor.ledger import hits_on_record
 
-    found = hits_on_record(db, endpoint=query.get("endpoint") or "")
-    return Page([HitRow(hit, count) for hit, count in found.most_common(query.limit)])
+    found = [HitRow(*each) for each in hits_on_record(db, endpoint=query.get("endpoint") or "").items()]
+    return Page(found[: query.limit])
 
 
 HIT_RECORDS = Record[HitRow](
@@ -674,17 +675,19 @@ HIT_RECORDS = Record[HitRow](
     plural="hits",
     about="Count the hits of the monitor's rules by arm and version.",
     columns=(
-        Column(name="endpoint", value=lambda row: row.hit.endpoint),
-        Column(name="arm", value=lambda row: row.hit.arm),
-        Column(name="version", value=lambda row: row.hit.version),
-        Column(name="rule", value=lambda row: row.hit.rule),
-        Column(name="what", value=lambda row: row.hit.what),
-        Column(name="then", value=lambda row: row.hit.then),
-        Column(name="count", value=lambda row: row.count, form=Form.COUNT),
+        Column("rule", "hit.rule"),
+        Column("then", "hit.then"),
+        Column("endpoint", "hit.endpoint", to="endpoints"),
+        Column("arm", "hit.arm"),
+        Column("version", "hit.version"),
+        Column("what", "hit.what"),
+        Column("count", "counted.count", Form.COUNT),
+        Column("latest", "counted.at", Form.TIME),
+        Column("sessions", lambda row: ", ".join(row.counted.sessions[:3])),
     ),
     filters=(OF_ENDPOINT,),
     read=_read_hits,
-    as_json=lambda row: {**asdict(row.hit), "count": row.count},
+    as_json=lambda row: {**asdict(row.hit), **asdict(row.counted)},
     none="The monitor has found nothing.",
     limit=1000,
 )
@@ -701,10 +704,10 @@ QUARANTINE_RECORDS = Record["Quarantine"](
     plural="quarantined",
     about="List the sessions whose calls are refused, oldest first.",
     columns=(
-        Column(name="session", value=lambda row: row.session),
-        Column(name="endpoint", value=lambda row: row.endpoint),
-        Column(name="rule", value=lambda row: row.rule),
-        Column(name="since", value=lambda row: row.at, form=Form.TIME),
+        Column("session", to="trajectories"),
+        Column("endpoint", to="endpoints"),
+        Column("rule"),
+        Column("since", "at", Form.TIME),
     ),
     filters=(OF_ENDPOINT,),
     read=_read_quarantine,
@@ -731,13 +734,13 @@ KEY_RECORDS = Record["Key"](
     plural="keys",
     about="List keys, newest first; the keys themselves cannot be shown again.",
     columns=(
-        Column(name="key", value=lambda row: row.id),
-        Column(name="owner", value=lambda row: row.name),
-        Column(name="scopes", value=lambda row: ", ".join(row.scopes)),
-        Column(name="rate", value=lambda row: row.rate, form=Form.NUMBER),
-        Column(name="state", value=key_state, form=Form.STATUS),
-        Column(name="created", value=lambda row: row.created_at, form=Form.TIME),
-        Column(name="expires", value=lambda row: row.expires_at, form=Form.TIME),
+        Column("key", "id"),
+        Column("owner", "name"),
+        Column("scopes", lambda row: ", ".join(row.scopes)),
+        Column("rate", form=Form.NUMBER),
+        Column("state", key_state, Form.STATUS),
+        Column("created", "created_at", Form.TIME),
+        Column("expires", "expires_at", Form.TIME),
     ),
     read=_read_keys,
     as_json=lambda row: {name: value for name, value in asdict(row).items() if name != "sha256"},
@@ -757,8 +760,8 @@ PEOPLE_RECORDS = Record["OptOut"](
     plural="people",
     about="List who opted out, by a hash: LoomDB does not have their names.",
     columns=(
-        Column(name="person", value=lambda row: row.person[:16]),
-        Column(name="since", value=lambda row: row.created_at, form=Form.TIME),
+        Column("person", lambda row: row.person[:16]),
+        Column("since", "created_at", Form.TIME),
     ),
     filters=(AT_ENDPOINT,),
     read=_read_people,
@@ -813,30 +816,84 @@ EVENT_RECORDS = Record[EventRow](
     plural="events",
     about="List what happened, newest first: runs, releases, verdicts, keys, feedback.",
     columns=(
+        Column("kind", "event.kind", to=lambda row: _audit(kind=row.event.kind)),
+        Column("subject", "event.subject", to=lambda row: _audit(subject=row.event.subject)),
         Column(
-            name="kind",
-            value=lambda row: row.event.kind,
-            to=lambda row: _audit(kind=row.event.kind),
+            "data",
+            lambda row: json.dumps(dict(row.event.data), ensure_ascii=False) if row.event.data else "",
+            Form.WORDS,
         ),
-        Column(
-            name="subject",
-            value=lambda row: row.event.subject,
-            to=lambda row: _audit(subject=row.event.subject),
-        ),
-        Column(
-            name="data",
-            value=lambda row: json.dumps(dict(row.event.data), ensure_ascii=False) if row.event.data else "",
-            form=Form.WORDS,
-        ),
-        Column(name="at", value=lambda row: row.event.created_at, form=Form.TIME),
-        Column(name="position", value=lambda row: row.position, form=Form.COUNT),
+        Column("at", "event.created_at", Form.TIME),
+        Column("position", form=Form.COUNT),
     ),
     filters=(
-        Filter(name="kind", about="A kind, such as deployment.made, or its first part.", choices=_kinds_of_events),
-        Filter(name="subject", about="Only events about this subject."),
+        Field(name="kind", about="A kind, such as deployment.made, or its first part.", choices=_kinds_of_events),
+        Field(name="subject", about="Only events about this subject."),
     ),
     read=_read_events,
     as_json=event_as_json,
     none="Nothing is on record yet.",
     limit=50,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentRow:
+    """An environment that is installed, on record, or both."""
+
+    id: str
+    """`Name@version` of one that can be opened here, else its name."""
+    state: str
+    recorded: Mapping[str, str]
+    """Version on record → hash of its snapshot."""
+
+    @property
+    def name(self) -> str:
+        """The name without a version."""
+        return self.id.partition("@")[0]
+
+
+def environment_row(name: str, recorded: "Sequence[EnvironmentVersion]") -> EnvironmentRow:
+    """An environment by name, with its versions on record: its number of families, or why it cannot be opened."""
+    from loomrl.errors import RegistryError
+    from loomrl.gym.catalogue import find, names
+
+    hashes = {each.version: each.snapshot for each in recorded}
+    if name not in names():
+        return EnvironmentRow(name, "not installed", hashes)
+    try:
+        found = find(name)
+    except RegistryError as error:
+        return EnvironmentRow(name, f"broken: {error}", hashes)
+    return EnvironmentRow(found.id, f"{len(found.cls.families)} families", hashes)
+
+
+def _read_environments(db: "LoomDB", query: Query) -> Page[EnvironmentRow]:
+    from loomrl.gym.catalogue import names
+    from loomrl.store.environments import list_environments
+
+    recorded: dict[str, list[EnvironmentVersion]] = {name: [] for name in names()}
+    for each in list_environments(db):
+        recorded.setdefault(each.name, []).append(each)
+    known = sorted(recorded, key=str.lower)[: query.limit]
+    return Page([environment_row(name, recorded[name]) for name in known])
+
+
+def hashes_text(hashes: Mapping[str, str]) -> str:
+    """Names with the beginnings of their hashes."""
+    return ", ".join(f"{name} ({hash[:12]})" for name, hash in hashes.items())
+
+
+ENVIRONMENT_RECORDS = Record[EnvironmentRow](
+    name="environment",
+    plural="environments",
+    about="List the environments that are installed, and the versions in LoomDB.",
+    columns=(
+        Column("environment", "id", to=lambda row: path_to("environments", row.name)),
+        Column("state"),
+        Column("recorded as", lambda row: hashes_text(row.recorded)),
+    ),
+    read=_read_environments,
+    none="No environments. `loomrl new env NAME` makes one.",
+    limit=1000,
 )

@@ -26,9 +26,9 @@ from loomrl.store import open_store
 from loomrl.store.policies import lineage
 from loomrl.store.runs import POLICIES
 from loomrl.telemetry.metric import Metric
+from tests.algorithms.control_support import same
 from tests.algorithms.language_support import RAY, build, experiment, weights
-from tests.experiments.test_train import same
-from tests.experiments.test_train import weights as stored_weights
+from tests.experiments.runs import weights as stored_weights
 from tests.inference.sample_models import random_prompt, tiny_tokenizer
 
 pytestmark = RAY
@@ -214,8 +214,8 @@ def onwards(folder: Path, parent: str, **changes: Any) -> Experiment:
 def test_a_run_begins_with_the_weights_of_a_version_of_another_algorithm(tmp_path: Path) -> None:
     train(experiment(tmp_path, "ppo", **{"train.updates": 2}), run="first")
     last = train(onwards(tmp_path, "first"), run="next")
-    assert policy_weights_are(tmp_path, "next", 0, "first", 2)
-    assert not policy_weights_are(tmp_path, "next", 1, "first", 2)
+    assert policy_weights_are(tmp_path, "next/0", "first/2")
+    assert not policy_weights_are(tmp_path, "next/1", "first/2")
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         assert POLICIES.require(db, "next/0").parent == "first/2"
         assert "first/2" in str(lineage(db, last.policy))
@@ -227,13 +227,11 @@ def test_a_run_begins_with_the_weights_of_a_version_of_another_algorithm(tmp_pat
     assert again.policy == last.policy
 
 
-def policy_weights_are(folder: Path, run: str, number: int, other: str, its: int) -> bool:
+def policy_weights_are(folder: Path, version: str, other: str) -> bool:
     """Without the value heads, of which not every algorithm has one."""
-    found = []
-    for name, at in ((run, number), (other, its)):
-        shutil.rmtree(folder / f"copy-{name}", ignore_errors=True)
-        found.append({key: tensor for key, tensor in stored_weights(folder, name, at).items() if "value" not in key})
-    return same(*found)
+    settings = experiment(folder)
+    found = [stored_weights(settings, each) for each in (version, other)]
+    return same(*({name: tensor for name, tensor in each.items() if "value" not in name} for each in found))
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,6 @@ def full(tmp_path_factory: pytest.TempPathFactory, engine: ChdbEngine) -> Iterat
 
 
 def _copied(world: World, beginning: str, folder: Path, engine: ChdbEngine) -> Iterator[World]:
-    assert world.place.folder is not None
     world.close()  # so that its files are whole; it opens again with its next use
     for path in world.place.folder.parent.glob(f"{beginning}*"):
         if path.is_dir():

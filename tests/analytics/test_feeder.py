@@ -1,17 +1,17 @@
 """The feeder: every row once, whoever is killed; what LoomDB deletes goes; all of it can be made anew."""
 
-import os
 import signal
-import subprocess
-import sys
 import time
+from multiprocessing.synchronize import Event as EventClass
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 
 from loomrl.analytics import feeder
+from loomrl.analytics.engine import ChdbEngine
 from loomrl.analytics.feeding import Feeding
+from loomrl.analytics.place import StoreLocation
 from loomrl.analytics.warehouse import open_warehouse
 from loomrl.bus.agent import origin_of
 from loomrl.config import HubConfig
@@ -25,6 +25,7 @@ from loomrl.store.hub_tables import trajectories
 from loomrl.store.observations import forget_observations, unit_hash
 from loomrl.store.sessions import person_hash, record_participants
 from tests.analytics.world import AT, DAY, VERSIONS, World
+from tests.forks import FORKS
 
 TABLES = ("trajectories", "rewards", "feedback", "exposures")
 
@@ -34,7 +35,7 @@ def counts(world: World) -> dict[str, int]:
     return {row["what"]: row["n"] for row in world.ask(parts)}
 
 
-@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 def test_what_is_new_is_loaded_once(world: World) -> None:
     world.fill()
     every = {"trajectories": 19, "rewards": 13, "feedback": 4, "exposures": 11}
@@ -73,7 +74,6 @@ def test_rows_say_what_the_trajectory_says(full: World) -> None:
 
 
 def test_no_word_is_in_the_columns(full: World) -> None:
-    assert full.place.folder is not None
     for file in full.place.folder.rglob("*"):
         if file.is_file():
             assert b"secret word" not in file.read_bytes()
@@ -85,8 +85,10 @@ def test_pages_and_rounds_make_no_difference(filled: World, monkeypatch: pytest.
     assert filled.feed().loaded == {"trajectories": 19, "rewards": 13, "feedback": 4, "exposures": 11}
 
 
-def test_a_reward_finds_the_version_of_a_trajectory_that_comes_with_it(small: World) -> None:
+def test_a_reward_finds_the_version_of_a_trajectory_that_comes_with_it_and_feedback_counts_before(small: World) -> None:
+    small.say("open", 1.0)
     small.feed()
+    assert [(row["version"], row["said"]) for row in small.ask("SELECT * FROM satisfaction")] == [("", 1)]
     small.judge(small.serve(4), 0.5)
     small.feed()
     found = small.ask("SELECT version, count() AS n FROM rewards GROUP BY version")
@@ -101,17 +103,14 @@ def forgotten(world: World, person: str, sessions: list[str]) -> None:
         carry_out(world.db, hub, erasure, at=AT)
 
 
-def test_a_person_who_was_forgotten_is_in_no_table(world: World) -> None:
-    world.fill()
-    world.feed()
-    forgotten(world, "ada", ["talk-0", "talk-1"])
-    fed = world.feed(check=False)
-    assert fed.deleted == {"trajectories": 2, "rewards": 4, "feedback": 2, "exposures": 3}
+def test_a_person_who_was_forgotten_is_in_no_table(fed: World) -> None:
+    forgotten(fed, "ada", ["talk-0", "talk-1"])
+    assert fed.feed(check=False).deleted == {"trajectories": 2, "rewards": 4, "feedback": 2, "exposures": 3}
     owned = (("trajectories", "id"), ("rewards", "trajectory"), ("feedback", "trajectory"))
     left = [f"SELECT {column} AS id FROM {table} WHERE id IN ('talk-0', 'talk-1')" for table, column in owned]
     left.append(f"SELECT test AS id FROM exposures WHERE unit = {unit_hash('ada')}")
-    assert world.ask(" UNION ALL ".join(left)) == []
-    assert world.feed(check=False).deleted == {}
+    assert fed.ask(" UNION ALL ".join(left)) == []
+    assert fed.feed(check=False).deleted == {}
 
 
 def test_who_is_forgotten_between_reading_and_loading_goes_with_the_next_round(filled: World) -> None:
@@ -175,12 +174,6 @@ def test_another_schema_is_refused_until_it_is_made_anew(fed: World) -> None:
     assert fed.feed(anew=True).loaded["trajectories"] == 19
 
 
-def test_a_second_feeder_is_refused(small: World) -> None:
-    said = rf"is fed by process {os.getpid()} already: one feeder is enough"
-    with Feeding(small.url, small.place), pytest.raises(AnalyticsError, match=said):
-        Feeding(small.url, small.place)
-
-
 def test_rows_that_were_loaded_twice_are_one(fed: World) -> None:
     """As by a feeder that was stopped in the middle while another one went on."""
     with open_warehouse(fed.place, origin=origin_of(fed.db), engine=fed.engine) as warehouse:
@@ -200,21 +193,29 @@ def test_a_damaged_trajectory_stops_none_of_the_others(small: World, caplog: pyt
     assert small.feed().loaded == {"trajectories": 1}
 
 
+def feed_in_small_pages(url: str, place: StoreLocation, has_engine: bool, loads: EventClass) -> None:
+    feeder.PAGE = 20
+    with Feeding(url, place, engine=ChdbEngine() if has_engine else None) as feeding:
+        loads.set()
+        feeding.round()
+
+
 @pytest.mark.slow
 @pytest.mark.system
 def test_twenty_kills_leave_the_counts_of_loomdb(small: World) -> None:
     for part in range(20):
         small.judge(small.serve(150, first=150 * part), 0.5)
     small.train(2000)
-    command = [sys.executable, "-m", "tests.analytics.slow_feeder", small.url, str(small.place.folder)]
     kills = 0
     while kills < 20:
-        with subprocess.Popen([*command, "engine" * (kills % 2)], stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()  # it loads
-            time.sleep(0.013 * kills)
-            process.send_signal(signal.SIGKILL)
-            kills += process.wait() == -signal.SIGKILL
+        loads = FORKS.Event()
+        process = FORKS.Process(target=feed_in_small_pages, args=(small.url, small.place, bool(kills % 2), loads))
+        process.start()
+        loads.wait(60)
+        time.sleep(0.013 * kills)
+        process.kill()
+        process.join()
+        kills += process.exitcode == -signal.SIGKILL
     assert small.feed().total > 0, "it was killed before the end"
     assert counts(small) == {"trajectories": 5000, "rewards": 3000, "feedback": 0, "exposures": 0}
     assert small.value("SELECT uniqExact(id) FROM trajectories") == 5000

@@ -1,10 +1,8 @@
-import json
 import threading
-import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import pytest
-from broker_support import drained
+from broker_support import NatsServer, drained
 
 from loomrl.bus.bus import STREAMS, Bus, Message, stream_of
 from loomrl.bus.open import open_bus
@@ -12,6 +10,23 @@ from loomrl.errors import BusError, TooLarge
 
 pytestmark = pytest.mark.system
 REWARD, STATUS = "agent.rl.reward.v1", "agent.rl.training.status.v1"
+
+
+@pytest.fixture(params=["sqlite", "nats"])
+def bus_url(request: pytest.FixtureRequest) -> str:
+    """The same promises must hold on every bus."""
+    if request.param != "nats":
+        url: str = request.getfixturevalue(f"{request.param}_url")
+        return url
+    server: NatsServer = request.getfixturevalue("nats_server")
+    server.start()
+    return server.url
+
+
+@pytest.fixture
+def bus(bus_url: str) -> Iterator[Bus]:
+    with open_bus(bus_url) as bus:
+        yield bus
 
 
 def messages(*bodies: str, subject: str = REWARD) -> list[Message]:
@@ -29,13 +44,8 @@ def test_a_repeated_id_is_dropped(bus: Bus) -> None:
     assert bus.publish(messages("a", "b", "a")) == [True, True, False]
     assert bus.publish([Message(subject=REWARD, id="id-a", payload=b"other content")]) == [False]
     assert bus.publish([Message(subject=STATUS, id="id-a", payload=b"of another stream")]) == [True]
-    assert drained(bus, REWARD) == [b"a", b"b"]
-
-
-def test_messages_without_an_id_are_all_kept(bus: Bus) -> None:
-    twice = [Message(subject=REWARD, id="", payload=b"x")] * 2
-    assert bus.publish(twice) == [True, True]
-    assert drained(bus, REWARD) == [b"x", b"x"]
+    assert bus.publish([Message(subject=REWARD, id="", payload=b"x")] * 2) == [True, True], "without an id all are kept"
+    assert drained(bus, REWARD) == [b"a", b"b", b"x", b"x"]
 
 
 def test_every_group_gets_every_message_and_members_share_them(bus: Bus) -> None:
@@ -59,11 +69,13 @@ def test_what_is_not_acknowledged_is_given_again_and_says_so(bus: Bus) -> None:
         assert (again.payload, again.tries) == (b"b", 2)
 
 
-def test_headers_subject_and_id_arrive(bus: Bus) -> None:
-    bus.publish([Message(subject=STATUS, id="an id", payload=b"{}", headers={"Loomrl-Store": "s"})])
+def test_payloads_headers_subject_and_id_arrive_as_they_are(bus: Bus) -> None:
+    bodies = [bytes(range(256)), b"", "é\0".encode()]
+    bus.publish([Message(subject=STATUS, id=f"id {n}", payload=b, headers={"H": "s"}) for n, b in enumerate(bodies)])
     with bus.subscribe(STATUS, group="g") as subscription:
-        (given,) = subscription.fetch(10, wait_s=2)
-    assert (given.subject, given.id, dict(given.headers)) == (STATUS, "an id", {"Loomrl-Store": "s"})
+        given = subscription.fetch(10, wait_s=2)
+    assert [one.payload for one in given] == bodies
+    assert (given[0].subject, given[0].id, dict(given[0].headers)) == (STATUS, "id 0", {"H": "s"})
 
 
 def test_fetch_waits_for_what_comes_meanwhile(bus: Bus) -> None:
@@ -116,7 +128,7 @@ def test_an_unknown_subject_and_too_large_a_message_are_refused_before_anything_
     assert bus.publish([]) == []
 
 
-@pytest.mark.parametrize("bus_url", ["sqlite", "postgres", "nats"], indirect=True)
+@pytest.mark.parametrize("bus_url", ["postgres", "nats"], indirect=True)
 def test_threads_publish_and_consume_at_once(bus: Bus) -> None:
     found: list[bytes] = []
 
@@ -136,20 +148,10 @@ def test_threads_publish_and_consume_at_once(bus: Bus) -> None:
     assert len(found) == len(set(found)) == 600
 
 
-def test_binary_and_empty_payloads_arrive_as_they_are(bus: Bus) -> None:
-    bodies: Sequence[bytes] = (b"", bytes(range(256)), "é\0".encode())
-    bus.publish([Message(subject=REWARD, id=uuid.uuid4().hex, payload=body) for body in bodies])
-    assert drained(bus, REWARD) == list(bodies)
-
-
 def test_the_streams_are_those_of_the_contract() -> None:
-    kept = {(stream.name, stream.subjects, stream.days, stream.most) for stream in STREAMS}
-    assert kept >= {
-        ("RL_TRAJECTORIES", ("agent.rl.trajectory.v1",), 30, 1_000_000),
-        ("RL_REWARDS", ("agent.rl.reward.v1",), 30, 500_000),
-        ("RL_TRAINING", ("agent.rl.training.>",), 7, 10_000),
-    }
+    kept = {stream.name: (stream.subjects, stream.days, stream.most) for stream in STREAMS}
+    assert kept.keys() == {"RL_DEAD", "RL_INTAKE", "RL_MODELS", "RL_REWARDS", "RL_TRAINING", "RL_TRAJECTORIES"}
+    assert kept["RL_TRAJECTORIES"] == (("agent.rl.trajectory.v1",), 30, 1_000_000)
+    assert kept["RL_REWARDS"] == (("agent.rl.reward.v1",), 30, 500_000)
+    assert kept["RL_TRAINING"] == (("agent.rl.training.>",), 7, 10_000)
     assert stream_of("agent.rl.training.request.v1").name == "RL_TRAINING"
-    assert json.dumps(sorted(name for name, *_ in kept)) == (
-        '["RL_DEAD", "RL_INTAKE", "RL_MODELS", "RL_REWARDS", "RL_TRAINING", "RL_TRAJECTORIES"]'
-    )

@@ -30,7 +30,6 @@ MOST_KB = 400_000
 def start(store: str, url: str) -> subprocess.Popen[str]:
     program = Path(__file__).with_name("fault_sink.py")
     sink = subprocess.Popen([sys.executable, program, store, url], stdout=subprocess.PIPE, text=True, env=os.environ)
-    assert sink.stdout is not None
     assert sink.stdout.readline() == "ready\n"
     return sink
 

@@ -2,40 +2,16 @@ import copy
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 import pytest
 from contract_table import contracts
 from jsonschema import Draft202012Validator, FormatChecker
 
-from loomrl.bus.event import CONTRACTS, contract_of
+from loomrl.bus.event import CONTRACTS, MODEL_DEPLOYED, TRAJECTORY, Contract, contract_of
 from loomrl.errors import EventError
 
-CASES = [(subject, *row) for subject, rows in contracts().items() for row in rows]
 FORMATS = FormatChecker(["uuid"])
-EXAMPLES: dict[str, Any] = {
-    "uuid": "0b0f9a34-6a8e-4f5e-9c3c-0e8e9d0c8a11",
-    "date-time": "2026-01-31T12:00:00.5+01:00",
-    "uri": "http://127.0.0.1:8000/v1",
-    "string": "text",
-    "free": {"any": ["thing", 1, None]},
-    "boolean": True,
-    "null": None,
-}
-WRONG: dict[str, list[Any]] = {
-    "uuid": ["no-uuid", 7],
-    "date-time": ["yesterday", 1_700_000_000, "2026-01-31"],
-    "uri": ["no uri", 7],
-    "string": [7, ["text"]],
-    "free": [["no object"]],
-    "boolean": ["true", 1],
-    "integer": [0.5, "1", True],
-    "number": ["1", True],
-    "array": [{}, "text"],
-    "map": [[], "text"],
-    "object": [[], "text"],
-}
 
 
 @FORMATS.checks("date-time")
@@ -51,80 +27,31 @@ def is_uri(value: object) -> bool:
 FORMATS.checkers["date-time"] = (is_time, ValueError)
 
 
-def bounds(kind: str) -> tuple[str, list[str]]:
-    name, *rest = kind.split(" ")
-    return name, rest
-
-
-def value_of(kind: str) -> Any:
-    """A value that a kind allows, at its lower bound."""
-    name, rest = bounds(kind)
-    first = name.split("|")[0]
-    if first.startswith("'"):
-        return first.strip("'")
-    if first in ("integer", "number"):
-        return next((int(bound[2:]) for bound in rest if bound.startswith(">=")), -3)
-    return copy.deepcopy(EXAMPLES[first])
-
-
-def full(subject: str) -> dict[str, Any]:
-    """An event with every property of the contract."""
-    event: dict[str, Any] = {}
-    for path, _, kind in contracts()[subject]:
-        put(
-            event,
-            path,
-            {} if kind.split(" ")[0] in ("object", "map") else [] if kind.startswith("array") else value_of(kind),
-        )
-    return event
-
-
-def steps(path: str) -> list[str]:
-    return path.replace("[]", ".[]").replace("{}", ".{}").split(".")
-
-
-def put(event: Any, path: str, value: Any) -> None:
-    """Set a property of an example; lists and maps have one element."""
-    *before, last = steps(path)
-    for step in before:
-        event = at(event, step)
-    if last == "[]":
-        event[:] = [value]
-    else:
-        event["anything" if last == "{}" else last] = value
-
-
-def at(event: Any, step: str) -> Any:
-    return event[0] if step == "[]" else event["anything" if step == "{}" else step]
-
-
-def drop(event: Any, path: str) -> None:
-    *before, last = steps(path)
-    for step in before:
-        event = at(event, step)
-    if last == "[]":
-        event.clear()
-    else:
-        del event["anything" if last == "{}" else last]
-
-
-@cache
-def validator(subject: str) -> Draft202012Validator:
-    return Draft202012Validator(CONTRACTS[subject].schema(), format_checker=FORMATS)
-
-
-def is_allowed(subject: str, event: Any) -> bool:
+def is_allowed(contract: Contract[Any], event: Any) -> bool:
     """True if our types allow an event; our schema must say the same."""
     payload = json.dumps(event).encode()
     try:
-        CONTRACTS[subject].parse(payload)
+        contract.parse(payload)
     except EventError:
         by_types = False
     else:
         by_types = True
-    by_schema = validator(subject).is_valid(json.loads(payload))
+    by_schema = Draft202012Validator(contract.schema(), format_checker=FORMATS).is_valid(json.loads(payload))
     assert by_types == by_schema, f"types: {by_types}, schema: {by_schema}: {payload.decode()}"
     return by_types
+
+
+def example(contract: Contract[Any], path: str = "", value: Any = None) -> dict[str, Any]:
+    """The event with every property, of which one may be another."""
+    event: Any = copy.deepcopy(contract.example)
+    if path:
+        part = event
+        *before, last = path.split(".")
+        for step in before:
+            part = part[int(step)] if step.isdigit() else part[step]
+        part[last] = value
+    found: dict[str, Any] = event
+    return found
 
 
 def rows_of(schema: dict[str, Any], node: Any, path: str) -> Iterator[tuple[str, bool, str]]:
@@ -163,87 +90,44 @@ def kind_of(node: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("subject", contracts())
-def test_generated_schema_is_the_contract_property_by_property(subject: str) -> None:
-    schema = contract_of(subject).schema()
+def test_generated_schema_is_the_contract_property_by_property_with_examples_that_it_allows(subject: str) -> None:
+    contract = contract_of(subject)
+    schema = contract.schema()
     Draft202012Validator.check_schema(schema)
     assert (schema["$schema"], schema["$id"]) == ("https://json-schema.org/draft/2020-12/schema", subject)
-    assert schema["additionalProperties"] is False
     assert sorted(rows_of(schema, schema, "")) == sorted(contracts()[subject])
-
-
-def properties_of(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for node in (schema, *schema["$defs"].values()):
         for name, part in node.get("properties", {}).items():
-            yield f"{node['title']}.{name}", part
+            assert part.get("description"), name
+            held_to = Draft202012Validator({**part, "$defs": schema["$defs"]}, format_checker=FORMATS)
+            assert part["examples"], name
+            assert all(held_to.is_valid(value) for value in part["examples"]), name
+    assert schema["examples"] == [contract.example]
+    assert is_allowed(contract, contract.example)
+    assert not is_allowed(contract, {**contract.example, "further": 1}), "the top is closed"
 
 
-@pytest.mark.parametrize("subject", contracts())
-def test_every_property_is_described_and_has_examples_that_its_schema_allows(subject: str) -> None:
-    schema = contract_of(subject).schema()
-    bare = [name for name, part in properties_of(schema) if not part.get("description") or not part.get("examples")]
-    assert bare == []
-    for name, part in properties_of(schema):
-        held_to = Draft202012Validator({**part, "$defs": schema["$defs"]}, format_checker=FORMATS)
-        assert all(held_to.is_valid(value) for value in part["examples"]), name
-    (event,) = schema["examples"]
-    assert is_allowed(subject, event)
-
-
-@pytest.mark.parametrize("subject", contracts())
-def test_an_event_with_everything_and_one_with_the_least_are_allowed_and_the_top_is_closed(subject: str) -> None:
-    event = full(subject)
-    assert is_allowed(subject, event)
-    assert not is_allowed(subject, event | {"further": 1})
-    for path, required, _ in reversed(contracts()[subject]):
-        if not required and "[]" not in path and "{}" not in path:
-            drop(event, path)
-    assert is_allowed(subject, event)
-
-
-@pytest.mark.parametrize(("subject", "path", "required", "kind"), CASES)
-def test_each_property_is_held_to_its_contract(subject: str, path: str, required: bool, kind: str) -> None:
-    name, limits = bounds(kind)
-    names = name.split("|")
-    event = full(subject)
-    if not path.endswith(("[]", "{}")):
-        absent = copy.deepcopy(event)
-        drop(absent, path)
-        assert is_allowed(subject, absent) is not required
-
-    def with_value(value: Any) -> bool:
-        changed = copy.deepcopy(event)
-        put(changed, path, value)
-        return is_allowed(subject, changed)
-
-    assert with_value(None) is ("null" in names)
-    if names[0].startswith("'"):
-        assert all(with_value(one.strip("'")) for one in names if one != "null")
-        assert not with_value("another")
-        assert not with_value(7)
-        return
-    for wrong in WRONG[names[0]]:
-        if not (isinstance(wrong, dict) and "free" in names):
-            assert not with_value(wrong)
-    for limit in limits:
-        bound = int(limit[2:])
-        if name == "array":
-            assert not with_value([])
-            continue
-        assert with_value(bound)
-        assert not with_value(bound - 1 if limit.startswith(">=") else bound + 1)
-        assert not with_value(bound - 0.001 if limit.startswith(">=") else bound + 0.001)
-    if "free" in names:
-        assert with_value({})
-        assert with_value({"deep": {"er": [1.5, None]}})
-    if name == "integer":
-        assert with_value(7.0)
-    if name == "object":
-        further = copy.deepcopy(event)
-        part: Any = further
-        for step in steps(path):
-            part = at(part, step)
-        part["further"] = {"is": "kept"}
-        assert is_allowed(subject, further)
+def test_values_are_held_to_their_kinds_without_conversion() -> None:
+    turn = "turns.0"
+    for path, allowed, refused in (
+        ("trajectory_id", [], ["no-uuid", 7, None]),
+        ("session_id", ["text"], [7, ["text"], None]),
+        ("end_timestamp", ["2026-01-31T12:00:00.5+01:00"], ["yesterday", 1_700_000_000, "2026-01-31", None]),
+        ("subordinate_profile", ["hacker", None], ["another", 7]),
+        ("turns", [], [[], {}, "text"]),
+        (f"{turn}.turn_id", [1, 7.0], [0, 0.5, "1", True, None]),
+        (f"{turn}.action.tool_args", [{}, {"deep": {"er": [1.5, None]}}], [["no object"], "text", None]),
+        (f"{turn}.result.success", [True], ["true", 1, None]),
+        (f"{turn}.result.output", ["text", {"any": 1}, None], [["no object"], 7]),
+        (f"{turn}.result.further", [{"is": "kept"}], []),
+        ("metadata.temperature", [0, 2, 0.5], [-0.001, 2.001, "1", True, None]),
+        ("metadata.total_tokens", [0], [-1, 0.5]),
+    ):
+        assert all(is_allowed(TRAJECTORY, example(TRAJECTORY, path, value)) for value in allowed), path
+        assert not any(is_allowed(TRAJECTORY, example(TRAJECTORY, path, value)) for value in refused), path
+    endpoint = "deployment_config.endpoint"
+    assert is_allowed(MODEL_DEPLOYED, example(MODEL_DEPLOYED, endpoint, "http://127.0.0.1:8000/v1"))
+    assert not any(is_allowed(MODEL_DEPLOYED, example(MODEL_DEPLOYED, endpoint, value)) for value in ("no uri", 7))
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": NaN}'])
@@ -254,28 +138,24 @@ def test_what_is_no_event_is_refused_by_name(body: bytes) -> None:
 
 
 def test_what_is_no_number_in_json_is_refused_where_anything_is_allowed() -> None:
-    event = full("agent.rl.trajectory.v1")
-    event["turns"][0]["action"]["tool_args"] = {"limit": float("inf")}
-    with pytest.raises(EventError, match="Infinity is no number in JSON"):
-        CONTRACTS["agent.rl.trajectory.v1"].parse(json.dumps(event).encode())
-    event["turns"][0]["action"]["tool_args"] = {"limit": "to Infinity and NaN"}
-    CONTRACTS["agent.rl.trajectory.v1"].parse(json.dumps(event).encode())
+    where = "turns.0.action.tool_args"
+    for name in ("Infinity", "NaN"):
+        with pytest.raises(EventError, match=f"{name} is no number in JSON"):
+            TRAJECTORY.parse(json.dumps(example(TRAJECTORY, where, {"limit": float(name)})).encode())
+    TRAJECTORY.parse(json.dumps(example(TRAJECTORY, where, {"limit": "to Infinity and NaN"})).encode())
 
 
 def test_a_refusal_names_places_and_repeats_no_content() -> None:
-    event = full("agent.rl.trajectory.v1")
-    event["turns"][0]["turn_id"], event["metadata"]["model"] = "hunter2", ["hunter2"]
+    event = example(TRAJECTORY, "turns.0.turn_id", "hunter2")
+    event["metadata"]["model"] = ["hunter2"]
     with pytest.raises(EventError, match=r"turns\.0\.turn_id: .*; metadata\.model: ") as refusal:
-        CONTRACTS["agent.rl.trajectory.v1"].parse(json.dumps(event).encode())
+        TRAJECTORY.parse(json.dumps(event).encode())
     assert "hunter2" not in str(refusal.value)
+    with pytest.raises(EventError, match=r"session_id: .*; and \d more$"):
+        TRAJECTORY.parse(b"{}")
 
 
 def test_times_without_an_offset_are_utc() -> None:
-    event = full("agent.rl.trajectory.v1") | {"start_timestamp": "2026-01-31T12:00:00"}
-    parsed = CONTRACTS["agent.rl.trajectory.v1"].parse(json.dumps(event).encode())
+    event = example(TRAJECTORY, "start_timestamp", "2026-01-31T12:00:00")
+    parsed = TRAJECTORY.parse(json.dumps(event).encode())
     assert parsed["start_timestamp"].isoformat() == "2026-01-31T12:00:00+00:00"
-
-
-def test_an_unknown_subject_is_named_with_the_nearest() -> None:
-    with pytest.raises(EventError, match=r"agent\.rl\.trajectry\.v1.*Did you mean 'agent\.rl\.trajectory\.v1'"):
-        contract_of("agent.rl.trajectry.v1")

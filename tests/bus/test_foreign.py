@@ -141,7 +141,6 @@ def test_what_we_publish_another_store_takes_in_with_the_same_messages_and_actio
         finished_at=1_700_000_060.0,
     )
     event = trajectory_event(ours)
-    assert event is not None
     theirs = trajectory_from(TRAJECTORY.parse(TRAJECTORY.encode(event)))
     assert [turn.action for turn in theirs.turns] == [turn.action for turn in turns]
     shown = [message for turn in theirs.turns for message in turn.observation]
@@ -160,7 +159,6 @@ def test_calls_and_failures_of_ours_are_told_and_a_control_session_is_no_event()
         group="s",
     )
     event = trajectory_event(ours)
-    assert event is not None
     first, last = event["turns"]
     assert (first["action"]["type"], first["action"]["tool_name"]) == ("tool_call", "orders")
     assert first["action"]["tool_args"] == {"late": True}

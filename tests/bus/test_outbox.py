@@ -10,7 +10,7 @@ import pytest
 from loomrl.bus.agent import STORE, origin_of
 from loomrl.bus.event import CONTRACTS
 from loomrl.bus.outbox import SKIPPED, Outbox
-from loomrl.bus.outgoing import deployment_event, is_told, request_event, status_event
+from loomrl.bus.outgoing import deployment_event, is_told, request_event
 from loomrl.bus.stored import StoredBus
 from loomrl.config import ControlExperiment, HubConfig
 from loomrl.hub.open import open_endpoint_hub
@@ -29,23 +29,6 @@ NOW = time.time()
 DATASET = {"source": "local", "sample_size": 10, "filter": None}
 CONFIG = {"algorithm": "grpo", "base_model": "m", "dataset": DATASET, "hyperparameters": {"learning_rate": 1e-5}}
 ASKED = {"requester": "rl-trainer", "trigger_reason": "threshold_reached", "training_config": CONFIG, "metadata": None}
-
-
-@pytest.fixture
-def url(sqlite_url: str) -> str:
-    return sqlite_url
-
-
-@pytest.fixture
-def db(url: str) -> Iterator[LoomDB]:
-    with open_store(url) as db:
-        yield db
-
-
-@pytest.fixture
-def bus(url: str) -> Iterator[StoredBus]:
-    with StoredBus(open_store(url)) as bus:
-        yield bus
 
 
 @pytest.fixture
@@ -105,11 +88,6 @@ def test_an_algorithm_without_a_name_in_the_contract_is_told_as_the_one_it_is_a_
     event = request_event("j", ASKED | {"training_config": CONFIG | {"algorithm": ours}}, at=NOW)
     assert (event["training_config"]["algorithm"], event["training_config"]["variant"]) == (theirs, ours)
     CONTRACTS["agent.rl.training.request.v1"].encode(event)
-
-
-def test_an_id_that_is_a_uuid_stays_itself() -> None:
-    job = uuid.uuid4()
-    assert status_event(job.hex, {"status": "running"}, at=NOW)["training_job_id"] == str(job)
 
 
 def test_rewards_are_told_with_their_components(db: LoomDB, bus: StoredBus, outbox: Outbox) -> None:

@@ -1,5 +1,6 @@
 """Real Ray clusters on this machine, started by their own command, and an interpreter that has no LoomRL."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import time
 import venv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +63,6 @@ def environment(python: Path, **more: str) -> dict[str, str]:
     return env | {"PATH": path, "OMP_NUM_THREADS": "1", "RAY_DISABLE_DOCKER_CPU_WARNING": "1"} | more
 
 
-def start(python: Path, *words: str) -> list[str]:
-    return [str(python), "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words]
-
-
 def wait_until(is_so: Callable[[], bool], what: str, log: Path, seconds: float = 200) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
@@ -94,30 +92,62 @@ def cli(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@dataclass
+class RayCluster:
+    """A head, and nodes that join it, each started by `ray start`."""
+
+    folder: Path
+    temporary: str
+    ports: Callable[[], int]
+    python: Path
+    env: Mapping[str, str]
+    stack: ExitStack
+    address: str
+    url: str
+
+    def start(self, name: str, *words: str, cpus: int, resources: Mapping[str, int]) -> subprocess.Popen[bytes]:
+        """A Ray process with a log and a folder of this name."""
+        own = [f"--temp-dir={self.temporary}/{name}", f"--dashboard-agent-listen-port={self.ports()}"]
+        room = [f"--num-cpus={cpus}", f"--resources={json.dumps(resources)}"]
+        command = [str(self.python), "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+        started = process([*command, *words, *own, *room], log=self.log(name), env=self.env, cwd=self.folder)
+        return self.stack.enter_context(started)
+
+    def join(self, name: str, *, cpus: int = 1, **resources: int) -> subprocess.Popen[bytes]:
+        """A node."""
+        return self.start(name, f"--address={self.address}", cpus=cpus, resources=resources)
+
+    def log(self, name: str) -> Path:
+        """Its log."""
+        return self.folder / f"{name}.log"
+
+
 @contextmanager
-def token_cluster(folder: Path, ports: Callable[[], int]) -> Iterator[tuple[str, str]]:
-    """A head with no CPU to spare and a worker node, neither of which has LoomRL; dashboard and GCS address."""
-    python, gcs, dashboard = bare_python(folder / "venv"), ports(), ports()
-    env = environment(python, **AUTH, HOME=str(folder))
+def ray_of_its_own(
+    folder: Path,
+    ports: Callable[[], int],
+    *,
+    cpus: int,
+    python: Path = Path(sys.executable),
+    env: Mapping[str, str] | None = None,
+    dashboard: bool = True,
+    **resources: int,
+) -> Iterator[tuple[RayCluster, subprocess.Popen[bytes]]]:
+    """A cluster of a head that answers, and the head."""
     temporary = tempfile.mkdtemp(prefix="ray-")  # a short name, for sockets; nodes of other machines share no folder
-    url, address = f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{gcs}"
-    head = start(
-        python,
-        *("--head", f"--port={gcs}", "--node-ip-address=127.0.0.1", "--num-cpus=1", f"--temp-dir={temporary}/h"),
-        *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", f"--ray-client-server-port={ports()}"),
-        f"--dashboard-agent-listen-port={ports()}",
-    )
-    worker = start(
-        python,
-        *(f"--address={address}", f"--temp-dir={temporary}/w", f"--dashboard-agent-listen-port={ports()}"),
-        *("--num-cpus=2", '--resources={"rollout": 2}'),
-    )
+    address, url = (f"127.0.0.1:{ports()}", f"http://127.0.0.1:{ports()}")
+    env = environment(python, **AUTH) if env is None else env
+    words = ["--head", f"--port={address.rpartition(':')[2]}", "--node-ip-address=127.0.0.1"]
+    words += [f"--ray-client-server-port={ports()}", f"--include-dashboard={str(dashboard).lower()}"]
+    words += ["--dashboard-host=127.0.0.1", f"--dashboard-port={url.rpartition(':')[2]}"]
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)
-        stack.enter_context(process(head, log=folder / "head.log", env=env, cwd=folder))
-        wait_until(lambda: answers(url), "the head does not answer", folder / "head.log")
-        stack.enter_context(process(worker, log=folder / "worker.log", env=env, cwd=folder))
-        yield url, address
+        made = RayCluster(folder, temporary, ports, python, env, stack, address, url)
+        head = made.start("head", *words, cpus=cpus, resources=resources)
+        log = made.log("head")
+        is_up = (lambda: answers(url)) if dashboard else (lambda: "Ray runtime started" in log.read_text())
+        wait_until(is_up, "the head does not answer", log)
+        yield made, head
 
 
 def assert_parses(words: list[str]) -> None:

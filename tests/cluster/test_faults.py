@@ -1,9 +1,7 @@
 """Nodes that die: training goes on, or is gone on with, and nothing is lost or counted twice."""
 
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,13 +18,11 @@ from loomrl.load import dump
 from loomrl.own_ray import authenticated
 from loomrl.store import open_store
 from loomrl.store.runs import POLICIES, RUNS
-from tests.cluster.cluster_support import AUTH, ROOT, environment, process, start, wait_until
+from tests.algorithms.language_support import QUIET
+from tests.cluster.cluster_support import AUTH, ROOT, environment, ray_of_its_own, wait_until
 from tests.cluster.slow_run import assert_each_attempt_counts_once, small
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = [pytest.mark.system, QUIET]
 UPDATES = 3
 
 
@@ -72,16 +68,11 @@ def test_a_node_that_dies_in_the_middle_of_an_update_costs_nothing(cluster: Clus
 
 
 @contextmanager
-def head(folder: Path, port: int) -> Iterator[str]:
-    """A cluster of one process group, which is killed whole."""
-    python, temporary = Path(sys.executable), tempfile.mkdtemp(prefix="ray-")  # sockets want short names
-    env = environment(python, **AUTH, PYTHONPATH=str(ROOT))  # its environments are in tests
-    words = ("--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false", f"--temp-dir={temporary}")
-    command = start(python, *words, "--node-ip-address=127.0.0.1", '--resources={"rollout": 2}')
-    with process(command, log=folder / "head.log", env=env, cwd=folder):
-        wait_until(lambda: "Ray runtime started" in (folder / "head.log").read_text(), "no head", folder / "head.log")
-        yield f"127.0.0.1:{port}"
-    shutil.rmtree(temporary, ignore_errors=True)
+def head(folder: Path, ports: Callable[[], int]) -> Iterator[str]:
+    """A cluster of one process group, which is killed whole; its address."""
+    env = environment(Path(sys.executable), **AUTH, PYTHONPATH=str(ROOT))  # its environments are in tests
+    with ray_of_its_own(folder, ports, cpus=2, env=env, dashboard=False, rollout=2) as (cluster, _):
+        yield cluster.address
 
 
 def trainer(address: str, folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -103,12 +94,12 @@ def test_a_run_goes_on_in_a_new_cluster_after_the_head_died(
     wanted = small(tmp_path, UPDATES, **{"rollout.runners": 1})
     (tmp_path / "experiment.yaml").write_text(dump(wanted))
     log = tmp_path / "train.log"
-    with head(tmp_path, unused_tcp_port_factory()) as address:
+    with head(tmp_path, unused_tcp_port_factory) as address:
         first = trainer(address, tmp_path, "train", str(tmp_path / "experiment.yaml"), "--run", "r", "--json")
         wait_until(lambda: newest(wanted) >= 1, "no first version", log, seconds=90)
     assert first.wait(timeout=60) != 0
     assert newest(wanted) < UPDATES
-    with head(tmp_path, unused_tcp_port_factory()) as address:
+    with head(tmp_path, unused_tcp_port_factory) as address:
         words = ("train", f"store_url={wanted.store_url}", "--resume", "--run", "r", "--json")
         assert trainer(address, tmp_path, *words).wait(timeout=120) == 0, log.read_text()[-3000:]
     assert newest(wanted) == UPDATES
@@ -128,7 +119,7 @@ def test_a_cluster_of_another_python_is_refused_with_both_versions(
         "was = json.loads(kv._internal_kv_get(key, namespace=space)) | {'python_version': '3.9.1'};"
         "kv._internal_kv_put(key, json.dumps(was), overwrite=True, namespace=space)"
     )
-    with head(tmp_path, unused_tcp_port_factory()) as address:
+    with head(tmp_path, unused_tcp_port_factory) as address:
         env = environment(Path(sys.executable), **AUTH)
         done = subprocess.run(
             [sys.executable, "-c", lie, address], env=env, capture_output=True, text=True, check=False

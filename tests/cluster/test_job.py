@@ -1,4 +1,4 @@
-"""Jobs on a real cluster that wants a token, and whose Python has no LoomRL."""
+"""Jobs on a real cluster that wants a token, and whose Python has no LoomRL. Quick ones: `test_submit.py`."""
 
 import json
 import subprocess
@@ -12,9 +12,9 @@ import pytest
 from loomrl.experiments.shipped import resolve
 from loomrl.store import open_store
 from loomrl.store.runs import RUNS, load_experiment
-from tests.cluster.cluster_support import AUTH, ROOT, TOKEN, cli, environment, token_cluster
+from tests.cluster.cluster_support import AUTH, ROOT, TOKEN, bare_python, cli, environment, ray_of_its_own
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 LANGUAGE = (
     *("language/math_tiny", "seed=5", "train.updates=1", "algorithm.warm_start.steps=0", "evaluation.episodes=4"),
     *("rollout.groups_per_update=2", "rollout.group_size=2", "rollout.runners=1", "rollout.concurrency=4"),
@@ -40,29 +40,27 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory, unused_tcp_port_factory: Callable[[], int]) -> Iterator[Site]:
     """The cluster, and a folder to submit from."""
     folder = tmp_path_factory.mktemp("work")
-    with token_cluster(folder, unused_tcp_port_factory) as (url, address):
+    python = bare_python(folder / "venv")
+    env = environment(python, **AUTH, HOME=str(folder))
+    with ray_of_its_own(folder, unused_tcp_port_factory, cpus=1, python=python, env=env) as (cluster, _):
+        cluster.join("worker", cpus=2, rollout=2)
         (folder / "work").mkdir()
-        yield Site(url, address, folder / "work")
+        yield Site(cluster.url, cluster.address, folder / "work")
 
 
 @pytest.mark.parametrize(("token", "said"), [(None, "Missing authentication token"), ("other", "Invalid authentic")])
-@pytest.mark.slow
 def test_without_the_right_token_the_remedy_is_named(site: Site, token: str | None, said: str) -> None:
     done = site.loomrl("submit", *CONTROL, token=token)
     assert done.returncode == 2
-    assert said in done.stderr
-    assert "RAY_AUTH_TOKEN" in done.stderr
-    assert "ray get-auth-token" in done.stderr
+    for part in (said, "RAY_AUTH_TOKEN", "ray get-auth-token"):
+        assert part in done.stderr
 
 
 def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_installed(site: Site) -> None:
     done = site.loomrl("submit", *CONTROL, *PLACED, "--run", "r", "--json")
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
-    assert "files, " in done.stderr
-    assert told["job"]["status"] == "SUCCEEDED"
-    assert told["job"]["experiment"] == told["sha256"]
-    assert told["result"]["run"] == "r"
+    assert (told["job"]["status"], told["result"]["run"]) == ("SUCCEEDED", "r")
     with open_store(f"sqlite:///{site.folder}/loom.db") as db:  # relative paths are those of here, as all nodes are
         recorded = RUNS.require(db, "r")
     assert recorded.experiment == told["sha256"]
@@ -70,13 +68,8 @@ def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_ins
     wanted = resolve([*CONTROL, *PLACED])
     assert trained.algorithm == wanted.algorithm
     assert trained.placement == wanted.placement
-    again = site.loomrl("jobs", "show", "r", "--json")
-    assert json.loads(again.stdout)["result"] == told["result"]
-    listed = json.loads(site.loomrl("jobs", "list", "--json").stdout)["jobs"]
-    assert [(job["id"], job["run"], job["status"]) for job in listed] == [("r", "r", "SUCCEEDED")]
 
 
-@pytest.mark.slow
 def test_rays_own_submission_works_as_well(site: Site) -> None:
     """From the checkout; all nodes have LoomRL from the working directory alone, which `make tree` makes of links."""
     tree = site.folder / "tree/loomrl"
@@ -103,7 +96,6 @@ def test_rays_own_submission_works_as_well(site: Site) -> None:
         assert RUNS.require(db, "plain").status == "finished"
 
 
-@pytest.mark.slow
 def test_a_driver_that_joins_brings_its_packages_along(site: Site) -> None:
     words = ("train", *CONTROL, *PLACED, "--run", "joined")
     done = cli(*words, "--json", cwd=site.folder, HOME=str(site.folder), RAY_ADDRESS=site.address, **AUTH)
@@ -119,25 +111,12 @@ def test_a_driver_with_another_token_is_refused(site: Site) -> None:
     assert "RAY_AUTH_TOKEN" in done.stderr
 
 
-@pytest.mark.slow
-def test_a_job_that_dies_hands_on_its_status_and_says_why(site: Site) -> None:
+def test_a_job_that_dies_hands_on_its_status_and_one_that_runs_is_stopped(site: Site) -> None:
     done = site.loomrl("submit", *CONTROL, "environment.id=NoSuch-v1", "--run", "dead")
     assert done.returncode == 2
     assert "NoSuch" in done.stdout
     assert "job dead: FAILED" in done.stdout
-    shown = site.loomrl("jobs", "show", "dead")
-    assert shown.returncode == 2
-    assert "job dead: FAILED" in shown.stdout
-
-
-@pytest.mark.slow
-def test_a_job_is_stopped_and_an_unknown_one_is_named(site: Site) -> None:
-    begun = site.loomrl("submit", *CONTROL, "train.steps=100000000", "--run", "long", "--no-wait")
-    assert begun.returncode == 0, begun.stderr
+    assert site.loomrl("submit", *CONTROL, "train.steps=100000000", "--run", "long", "--no-wait").returncode == 0
     assert site.loomrl("jobs", "stop", "long").returncode == 0
-    said = site.loomrl("jobs", "logs", "long")
-    assert said.returncode == 0
+    assert site.loomrl("jobs", "logs", "long").returncode == 0
     assert "STOPPED" in site.loomrl("jobs", "show", "long").stdout
-    unknown = site.loomrl("jobs", "logs", "lnog")
-    assert unknown.returncode == 2
-    assert "Did you mean 'long'" in unknown.stderr

@@ -2,13 +2,10 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +18,9 @@ from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.runs import POLICIES, RUNS
 from tests.algorithms.language_support import embedded
-from tests.cluster.cluster_support import AUTH, BEARER, ROOT, answers, environment, process, start, wait_until
+from tests.cluster.cluster_support import AUTH, BEARER, ROOT, environment, process, ray_of_its_own, wait_until
 from tests.cluster.slow_run import GROUPS, SIZE, assert_each_attempt_counts_once
+from tests.experiments.runs import places
 from tests.needs import need
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -48,39 +46,20 @@ class Site:
 
     def experiment(self, engine: str) -> Experiment:
         """With vLLM's engine or one in every runner, and its results in this folder."""
-        places = (
-            *(f"store_url=sqlite:///{self.folder}/loom.db", f"artifact_url={self.folder}/artifacts"),
-            f"train.folder={self.folder}/runs",
-        )
-        whole = resolve_language(["language/math_tiny", "language/on_cluster", *SMALL, *places])
+        whole = resolve_language(["language/math_tiny", "language/on_cluster", *SMALL]).override(places(self.folder))
         return embedded(whole) if engine == "torch" else whole
 
 
 @pytest.fixture
 def site(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> Iterator[Site]:
     """A head without work, two nodes for runners, one for the learner, one for the engine; all of them this machine."""
-    port = unused_tcp_port_factory
-    python, temporary = Path(sys.executable), tempfile.mkdtemp(prefix="ray-")  # sockets want short names
-    env = environment(python, PYTHONPATH=str(ROOT), VLLM_CPU_KVCACHE_SPACE="1", **AUTH, **SOON)
-    gcs, dashboard = port(), port()
-    url, address = f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{gcs}"
-    head = start(
-        python,
-        *("--head", f"--port={gcs}", "--node-ip-address=127.0.0.1", "--num-cpus=0", f"--temp-dir={temporary}/h"),
-        *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", f"--ray-client-server-port={port()}"),
-        f"--dashboard-agent-listen-port={port()}",
-    )
-    with ExitStack() as stack:
-        stack.callback(shutil.rmtree, temporary, ignore_errors=True)
-        stack.enter_context(process(head, log=tmp_path / "head.log", env=env, cwd=tmp_path))
-        wait_until(lambda: answers(url), "the head does not answer", tmp_path / "head.log", seconds=120)
+    env = environment(Path(sys.executable), PYTHONPATH=str(ROOT), VLLM_CPU_KVCACHE_SPACE="1", **AUTH, **SOON)
+    with ray_of_its_own(tmp_path, unused_tcp_port_factory, cpus=0, env=env) as (cluster, _):
         nodes = []
         for name, kind in (("r0", "rollout"), ("r1", "rollout"), ("l", "learner"), ("e", "engine")):
-            words = (f"--address={address}", f"--temp-dir={temporary}/{name}", "--num-cpus=1")
-            command = start(python, *words, f'--resources={{"{kind}": 1}}', f"--dashboard-agent-listen-port={port()}")
-            nodes.append(stack.enter_context(process(command, log=tmp_path / f"{name}.log", env=env, cwd=tmp_path)))
-            wait_until(lambda: alive(url) == 1 + len(nodes), f"{name} does not join", tmp_path / f"{name}.log")
-        yield Site(url, address, tmp_path, nodes[:2])
+            nodes.append(cluster.join(name, **{kind: 1}))
+            wait_until(lambda: alive(cluster.url) == 1 + len(nodes), f"{name} does not join", cluster.log(name))
+        yield Site(cluster.url, cluster.address, tmp_path, nodes[:2])
 
 
 def alive(url: str) -> int:

@@ -41,17 +41,18 @@ except ClusterError as error:
 """
     + RUN
 )
+HERE = """
+import signal, sys
+from loomrl.own_ray import own_ray
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+with own_ray(num_cpus=1):
+    print("a Ray of its own", flush=True)
+    signal.pause()
+"""
 STRANGERS = {"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "x" * 64}
 LINES = {
-    "train": [
-        "control/cartpole",
-        "--run",
-        "r",
-        "train.steps=100000000",
-        "train.stop.target=1e9",
-        "evaluation.every=null",
-    ],
-    "sweep": ["cartpole", "--run", "s"],
+    "train": ["control/cartpole", "train.steps=100000000", "train.stop.target=1e9", "evaluation.every=null"],
+    "sweep": ["cartpole"],
     "serve": ["pole", "--port", "8123", "--json"],
     "console": ["--port", "8010", "--launch", "launched"],
     "loop": ["loop/tiny", "--port", "8100"],
@@ -67,6 +68,7 @@ def says(text: str) -> Callable[[Path], bool]:
 
 
 READY: Mapping[str, Callable[[Path], bool]] = {
+    "ray": says("a Ray of its own"),
     "train": has_trained,
     "sweep": has_trained,
     "serve": says('"curl"'),
@@ -78,15 +80,16 @@ READY: Mapping[str, Callable[[Path], bool]] = {
 @contextmanager
 def running(folder: Path, name: str, *words: str) -> Iterator["subprocess.Popen[str]"]:
     """A command on a network of its own, from when it is at work until the context ends."""
-    control_policy().save(folder / "pole")
-    with open_store(f"sqlite:///{folder}/loom.db") as db:
-        set_endpoint(db, "policy", [Arm(name="stable", policy=str(folder / "pole"))], at=1.0)
+    if name in ("serve", "console", "loop"):
+        control_policy().save(folder / "pole")
+        with open_store(f"sqlite:///{folder}/loom.db") as db:
+            set_endpoint(db, "policy", [Arm(name="stable", policy=str(folder / "pole"))], at=1.0)
     away = ("RAY_AUTH", "RAY_ADDRESS", LOOPBACK)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(away)}
     env = kept | {"HOME": str(folder), "RAY_TMPDIR": str(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-m", "loomrl", name, *LINES[name], *words]
+    program = ["-c", HERE] if name == "ray" else ["-m", "loomrl", name, *LINES[name], *words]
     with (folder / "out").open("w") as out:
-        process = alone(command, cwd=folder, env=env, stdout=out, stderr=out)
+        process = alone([sys.executable, "-P", *program], cwd=folder, env=env, stdout=out, stderr=out)
     try:
         while not READY[name](folder):
             assert process.poll() is None, (folder / "out").read_text()[-3000:]
@@ -115,8 +118,8 @@ def short() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_the_ray_of_a_training_is_on_loopback_and_lets_in_who_has_its_token(short: Path) -> None:
-    with running(short, "train") as process:
+def test_a_ray_of_ours_is_on_loopback_and_lets_in_who_has_its_token(short: Path) -> None:
+    with running(short, "ray") as process:
         found = listeners(process)
         assert len(found) > 8, found
         assert [each for each in found if each.open_at] == []
@@ -138,7 +141,7 @@ def test_the_ray_of_a_training_is_on_loopback_and_lets_in_who_has_its_token(shor
 
 @pytest.mark.slow
 def test_ray_itself_lets_nobody_run_code_without_the_token(short: Path) -> None:
-    with running(short, "train") as process:
+    with running(short, "ray") as process:
         (place,) = short.glob("loomrl-*")
         for stranger in STRANGERS:
             printed = ""
@@ -151,7 +154,7 @@ def test_ray_itself_lets_nobody_run_code_without_the_token(short: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [name for name in LINES if name != "train"])
+@pytest.mark.parametrize("name", LINES)
 def test_nothing_listens_beyond_loopback_unasked(short: Path, name: str) -> None:
     with running(short, name) as process:
         found = listeners(process)

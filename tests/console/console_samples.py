@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from loomrl.artifacts import open_artifacts
 from loomrl.config import HubConfig
 from loomrl.config.release import ReleasePlan
+from loomrl.coordinator.job import TrainingJob, Trigger
 from loomrl.experiments.shipped import resolve_any
 from loomrl.gym.catalogue import make
 from loomrl.gym.episode import Attempt, run_episode
@@ -26,6 +27,7 @@ from loomrl.hub import open_hub
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.load import dump
 from loomrl.picture import drawn
+from loomrl.release.controller import Controller
 from loomrl.release.ledger import ReleaseDraft, begin_release
 from loomrl.serving.split import choose_arm
 from loomrl.store import LoomDB, open_store
@@ -37,8 +39,11 @@ from loomrl.store.judgements import Judgement, ask
 from loomrl.store.keys import create_key
 from loomrl.store.observations import Observation, append_observations, unit_hash
 from loomrl.store.policies import Evaluation, record_evaluation, record_policy
+from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
+from loomrl.store.rewards import StoredReward, store_rewards
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
 from loomrl.store.sessions import Quarantine, record_quarantine
+from loomrl.store.trainings import ask as queue
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
@@ -67,8 +72,57 @@ HOSTILE = (
     "\u200bzero {{7*7}} ${7*7} javascript:alert(1) \ufeff\x07 &lt;b&gt;"
 )
 """What must be shown, and must not act."""
+PAGES = {
+    "runs": "/runs",
+    "run": "/runs/math-1?with=math-4",
+    "groups": "/runs?group=experiment",
+    "runs-compared": "/compare/runs?run=math-1&run=math-4&run=math-5",
+    "trajectories": "/trajectories",
+    "trajectory": "/trajectories/math-1/task-0/1",
+    "long": "/trajectories/long",
+    "failed": "/trajectories/failed",
+    "served": "/trajectories/session-3",
+    "wrong": "/trajectories/wrong",
+    "hostile": "/trajectories/hostile",
+    "episode": "/trajectories/episode",
+    "picture": "/trajectories/picture",
+    "siblings": "/siblings?hub=&place=1&other=2",
+    "policies": "/policies",
+    "policy": "/policies/math-1/20",
+    "compare": "/compare?a=math-1/20&b=math-4/40",
+    "environments": "/environments",
+    "environment": "/environments/Math",
+    "sweeps": "/sweeps",
+    "sweep": "/sweeps/rates",
+    "endpoints": "/endpoints",
+    "endpoint": "/endpoints/support",
+    "releases": "/releases",
+    "release": "/releases/support-1",
+    "evidence": "/releases/support-1/evidence",
+    "verdicts": "/verdicts",
+    "verdict": "/verdicts/verdict-1",
+    "rewards": "/rewards",
+    "reward": "/rewards/session-3",
+    "data": "/datasets",
+    "trainings": "/trainings",
+    "training": "/trainings/job-1",
+    "tests": "/ab",
+    "test": "/ab/tone",
+    "monitor": "/monitor",
+    "feedback": "/feedback",
+    "explore": "/explore",
+    "audit": "/audit?kind=run&subject=math-1",
+    "keys": "/keys",
+}
+"""Every page, by the name of its picture."""
 NOW = time.time()
 HOUR = 3600.0
+
+
+def new_run(id: str, **changes: Any) -> Run:
+    """A run that has just begun."""
+    plain = {"name": id, "kind": "train", "experiment": "0" * 64, "resolved": "{}", "code": "3f9a1c2b7d4e"}
+    return Run(id=id, **{**plain, "environments": {}, "started_at": time.time(), **changes})
 
 
 def fill(url: str, *, runs: int = 6, updates: int = 120) -> None:
@@ -92,13 +146,11 @@ def train(db: LoomDB, runs: int, updates: int) -> None:
         words = ["language/math_tiny"] if name == "math" else ["control/cartpole"]
         experiment = resolve_any([*words, f"seed={number}"])
         parent = "math-1/40" if number == 3 else None
-        begun = Run(
-            id=id,
+        begun = new_run(
+            id,
             name=name,
-            kind="train",
             experiment=experiment.sha256,
             resolved=dump(experiment),
-            code="3f9a1c2b7d4e",
             environments={"Math@1.0.0" if name == "math" else "CartPole-v1@1": f"{number:064x}"},
             started_at=started,
             parent_policy=parent,
@@ -199,17 +251,7 @@ def sweep(db: LoomDB) -> None:
     trials = []
     experiment = resolve_any(["language/math_tiny"])
     resolved = f"kind: sweep\nname: rates\nmetric: success\nspace: {{}}\nexperiment: {json.dumps(experiment.plain)}\n"
-    run = Run(
-        id="rates",
-        name="rates",
-        kind="sweep",
-        experiment="5" * 64,
-        resolved=resolved,
-        code="3f9a1c2b7d4e",
-        environments={},
-        started_at=NOW - 20 * HOUR,
-    )
-    start_run(db, run)
+    start_run(db, new_run("rates", kind="sweep", resolved=resolved, started_at=NOW - 20 * HOUR))
     for number in range(24):
         rate, size = 10 ** rng.uniform(-6, -4), rng.choice([4, 8, 16])
         score = max(0.0, 0.8 - 0.25 * abs(math.log10(rate) + 5) + 0.01 * size + rng.gauss(0, 0.02))
@@ -222,21 +264,10 @@ def sweep(db: LoomDB) -> None:
                     "algorithm.kl": rng.choice([0.0, 0.01, 0.05]),
                 },
                 "score": score,
-                "done": 100,
                 "stopped": "done",
-                "runs": [f"rates-{number}"],
-                "failed": 0,
             }
         )
-    result = {
-        "sweep": "rates",
-        "metric": "success",
-        "mode": "max",
-        "unit": "updates",
-        "trials": trials,
-        "seconds": 9.0,
-        "picture": "",
-    }
+    result = {"metric": "success", "mode": "max", "trials": trials}
     finish_run(db, "rates", status=RunStatus.FINISHED, finished_at=NOW - 18 * HOUR, result=result)
 
 
@@ -443,6 +474,20 @@ def served(db: LoomDB, url: str) -> None:
                 for number in range(12)
             ]
         )
+    score = {"value": 1.0, "normalized": 1.0, "weight": 0.4}
+    parts = {"success": {**score, "source": "outcome", "reasoning": "It said so.", "evidence": {"id": "f-3"}}}
+    reward = StoredReward(
+        id="reward-1",
+        trajectory="session-3",
+        endpoint=ENDPOINT,
+        task="chat",
+        total=0.8,
+        confidence=0.4,
+        content={"components": parts},
+        created_at=NOW,
+    )
+    store_rewards(db, [reward])
+    queued(db)
     append_feedback(
         db,
         [
@@ -472,6 +517,13 @@ def served(db: LoomDB, url: str) -> None:
     EVENTS.append(db, [Event(kind="monitor.hit", subject=ENDPOINT, data=hit, created_at=NOW - 300)])
 
 
+def queued(db: LoomDB) -> None:
+    """A training of the loop that waits."""
+    asked_at = {"asked_at": NOW, "at": NOW, "since": NOW}
+    job = TrainingJob(id="job-1", endpoint=ENDPOINT, trigger=Trigger.HAND, reason="by ann", who="ann", **asked_at)
+    queue(db, job.row(), [])
+
+
 PLAN = {
     "strategy": "canary",
     "steps": [{"share": share, "minutes": 0.0, "units": 50} for share in (0.1, 0.5)]
@@ -485,8 +537,8 @@ PLAN = {
 }
 
 
-def released(db: LoomDB) -> None:
-    """A verdict that waits, and a release that is under way."""
+def released_verdict(db: LoomDB) -> None:
+    """A verdict that waits for Ann."""
     report = {
         "checks": [
             {"name": "improvement", "state": "passed", "evidence": "success 0.61 against 0.52"},
@@ -510,32 +562,17 @@ def released(db: LoomDB) -> None:
             created_at=NOW - 3 * HOUR,
         ),
     )
-    plan = ReleasePlan.parse(PLAN)
-    wish = ReleaseDraft(
-        endpoint=ENDPOINT,
-        challenger="math-1/40",
-        plan=plan,
-        verdict=Verdict(True, ("verdict verdict-1",)),
-        who="ann",
-        why="better",
-    )
-    begin_release(db, wish, at=NOW - 2 * HOUR)
-    from loomrl.release.controller import Controller
-    from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
 
-    beat(
-        db,
-        Replica(
-            id="r",
-            role=ReplicaRole.POLICY,
-            policy="math-1/40",
-            endpoint=ENDPOINT,
-            address="127.0.0.1:1",
-            node="n",
-            pid=1,
-            state=ReplicaState.READY,
-        ),
-    )
+
+def released(db: LoomDB) -> None:
+    """A verdict that waits, and a release that is under way."""
+    released_verdict(db)
+    allowed = Verdict(True, ("verdict verdict-1",))
+    plan = ReleasePlan.parse(PLAN)
+    draft = ReleaseDraft(endpoint=ENDPOINT, challenger="math-1/40", plan=plan, verdict=allowed, who="ann", why="better")
+    begin_release(db, draft, at=NOW - 2 * HOUR)
+    about = {"role": ReplicaRole.POLICY, "policy": "math-1/40", "endpoint": ENDPOINT, "address": "127.0.0.1:1"}
+    beat(db, Replica(id="r", node="n", pid=1, state=ReplicaState.READY, **about))
     Controller(db, ENDPOINT).tick()
     traffic(db, 600)
 
@@ -589,11 +626,7 @@ def asked(db: LoomDB) -> None:
             shares={"stable": 0.5, "warm": 0.5},
             metric="success",
             better="higher",
-            low=0.0,
-            high=1.0,
-            guards={},
             started_at=NOW - HOUR,
-            until=None,
         ),
         [Arm(name="warm", policy="math-1/40", share=0.5)],
     )

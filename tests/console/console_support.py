@@ -11,9 +11,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from loomrl.console.app import console_app
-from loomrl.console.index import Indexer
 from loomrl.console.launch import Launcher
-from loomrl.console.source import RecordSource, open_source
+from loomrl.console.source import Indexer, RecordSource, open_source
 from loomrl.http.site import JSON, Site
 from loomrl.store.keys import create_key
 

@@ -7,21 +7,20 @@ from pathlib import Path
 import pytest
 
 from loomrl.config import HubConfig
-from loomrl.console.app import console_app
+from loomrl.console.app import console_app, open_console
 from loomrl.console.page import local
-from loomrl.console.serve import open_console
 from loomrl.console.session import IDLE_S, TRIES
 from loomrl.console.source import RecordSource, open_source
 from loomrl.errors import ServeError
 from loomrl.hub.open import open_endpoint_hub
-from loomrl.store.endpoints import Arm, set_endpoint
+from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of
 from loomrl.store.keys import KEYS, revoke_key
 from loomrl.store.releases import RELEASES
 from loomrl.types import Source as Origin
-from tests.console.console_samples import rollouts, talk
-from tests.console.console_support import HTML, SITE, Browser, console, key
+from tests.console.console_samples import asked, queued, released_verdict, rollouts, talk
+from tests.console.console_support import SITE, Browser, console, key
 from tests.release.release_support import ENDPOINT, prepare, released
 
 
@@ -256,8 +255,32 @@ def test_keys_are_made_shown_once_and_revoked(opened: tuple[RecordSource, Browse
     assert browser.submit("/keys/revoke", page="/keys", id="nope").status_code == 404
 
 
-def test_answers_without_a_page_are_json(opened: tuple[RecordSource, Browser]) -> None:
-    _, browser = opened
-    assert browser.get("/nope", headers={"accept": "*/*"}).json() == {"error": "There is no such page."}
-    assert browser.get("/nope", headers=HTML).headers["content-type"].startswith("text/html")
+def test_what_can_be_done_with_a_record_is_on_its_page_until_it_is_done(opened: tuple[RecordSource, Browser]) -> None:
+    source, browser = opened
+    asked(source.db)
+    released_verdict(source.db)
+    queued(source.db)
+    plain, _ = key(source, "view")
+    ann, _ = key(source, "operate")
+    viewer = Browser(browser.app)
+    viewer.sign_in(plain)
+    browser.sign_in(ann)
+    for page, word, fields in (
+        ("/ab/tone", "stop", {"reason": "enough", "keep": "warm"}),
+        ("/verdicts/verdict-1", "approve", {"comment": "good"}),
+        ("/trainings/job-1", "cancel", {"why": "enough"}),
+    ):
+        path = f"{page}/{word}"
+        assert f'action="{path}"' in browser.get(page).text
+        assert f'action="{path}"' not in viewer.get(page).text
+        assert viewer.submit(path, page="/audit", **fields).status_code == 403
+        if word != "approve":
+            assert "Say why" in browser.submit(path, page=page, **dict.fromkeys(fields, " ")).text
+        assert browser.submit(path, page=page, **fields).headers["location"] == page
+        assert f'action="{path}"' not in browser.get(page).text, "it is done"
+    assert "enough (ann)" in browser.get("/ab/tone").text
+    assert show_endpoint(source.db, "search").stable.policy == "math-1/40"
+    answer = {"id": "question-0", "choice": "yes"}
+    assert browser.submit("/feedback/answer", page="/feedback", **answer).status_code == 303
+    assert browser.submit("/feedback/answer", page="/feedback", **answer).status_code == 409
     assert browser.post("/runs", data={}).status_code == 405

@@ -18,47 +18,20 @@ import pytest
 
 from loomrl.serving.durable import open_recorder
 from loomrl.store import open_store
-from loomrl.store.runs import Run, start_run
+from loomrl.store.runs import start_run
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import new_metrics
-from tests.console.console_samples import url_in
-from tests.console.test_console_chat import PAGE, Chatting
+from tests.console.console_samples import PAGES, new_run, url_in
+from tests.console.test_console_chat import PAGE as CHAT
+from tests.console.test_console_chat import Chatting
 from tests.needs import needs
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, needs("Chromium")]
 
-PAGES = {
-    "runs": "/runs",
-    "run": "/runs/math-1?with=math-4",
-    "groups": "/runs?group=experiment",
-    "runs-compared": "/compare/runs?run=math-1&run=math-4&run=math-5",
-    "trajectories": "/trajectories",
-    "trajectory": "/trajectories/math-1/task-0/1",
-    "wrong": "/trajectories/wrong",
-    "hostile": "/trajectories/hostile",
-    "episode": "/trajectories/episode",
-    "picture": "/trajectories/picture",
-    "siblings": "/siblings?hub=&place=1&other=2",
-    "policies": "/policies",
-    "policy": "/policies/math-1/20",
-    "compare": "/compare?a=math-1/20&b=math-4/40",
-    "environments": "/environments",
-    "environment": "/environments/Math",
-    "sweep": "/sweeps/rates",
-    "endpoints": "/endpoints",
-    "endpoint": "/endpoints/support",
-    "releases": "/releases",
-    "release": "/releases/support-1",
-    "verdict": "/verdicts/verdict-1",
-    "tests": "/ab",
-    "test": "/ab/tone",
-    "monitor": "/monitor",
-    "feedback": "/feedback",
+SEEN = PAGES | {
     "explore": "/explore?sql=versions&x=version&y=success",
     "launch": "/launch",
-    "audit": "/audit",
-    "keys": "/keys",
     "nothing": "/nope",
 }
 SHOWN = (
@@ -94,12 +67,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
             yield url, found.rpartition(" on ")[2].strip()
         finally:
             process.terminate()
-
-
-def run_called(name: str) -> Run:
-    """A run that has just begun."""
-    return Run(id=name, name=name, kind="train", experiment="0" * 64, resolved="{}", code="c", environments={},
-               started_at=time.time())  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -158,9 +125,11 @@ def test_every_page_is_without_errors_and_accessible_in_light_and_dark(chromium:
     folder, found = os.environ.get("LOOMRL_PICTURES"), dict[str, list[str]]()
     for scheme in ("light", "dark"):
         visitor = Visitor(chromium, address[1], scheme=scheme)
-        for name, path in PAGES.items():
+        for name, path in SEEN.items():
             answer = visitor.visit(path)
             assert answer.status == (404 if name == "nothing" else 200), name
+            acts = "document.querySelectorAll('main img:not(.picture), main style, main script').length"
+            assert (visitor.page.evaluate(acts), "owned" in visitor.page.title()) == (0, False), "hostile text is text"
             wrong = [each for each in visitor.wrong if name != "nothing" or "404" not in each]
             found |= {f"{name} {scheme}": all for all in [wrong + visitor.faults()] if all}
             visitor.wrong.clear()
@@ -177,7 +146,7 @@ def test_nothing_is_wider_than_the_screen_and_lists_hide_nothing(chromium: Any, 
         .filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.innerText.slice(0, 60))"""
     for width in (1280, 390, 360):
         visitor = Visitor(chromium, address[1], width=width)
-        for name, path in PAGES.items():
+        for name, path in SEEN.items():
             visitor.visit(path)
             wide[f"{name} {width}"] = visitor.page.evaluate("document.documentElement.scrollWidth") - width
             hidden[f"{name} {width}"] = visitor.page.evaluate(lists)
@@ -191,7 +160,7 @@ def test_nothing_is_wider_than_the_screen_and_lists_hide_nothing(chromium: Any, 
             visitor.page.click("text=Audit")
             visitor.page.wait_for_url("**/audit")
             if folder := os.environ.get("LOOMRL_PICTURES"):
-                visitor.visit(PAGES["trajectory"])
+                visitor.visit(SEEN["trajectory"])
                 visitor.page.screenshot(path=Path(folder) / "console-narrow.png")
         visitor.context.close()
     assert {name: over for name, over in wide.items() if over > 0} == {}
@@ -207,7 +176,7 @@ def test_ticks_survive_news_and_lead_to_a_comparison(chromium: Any, address: tup
         visitor.page.check(f"input[value='{run}']")
     visitor.page.evaluate("document.activeElement.blur()")
     with open_store(url) as db:
-        start_run(db, run_called("ticked"))
+        start_run(db, new_run("ticked"))
     visitor.page.wait_for_selector("a[href='/runs/ticked']")
     visitor.page.click("button:has-text('Compare')")
     visitor.page.wait_for_url("**/compare/runs?**")
@@ -245,7 +214,7 @@ def test_a_chat_goes_by_its_sliders(chromium: Any, address: tuple[str, str]) -> 
     with gateway(address[0]):
         for scheme, width in (("light", 1280), ("dark", 360)):
             visitor = Visitor(chromium, address[1], scheme=scheme, width=width)
-            visitor.visit(PAGE)
+            visitor.visit(CHAT)
             visitor.page.fill("input[name='weight.right']", "75")
             visitor.page.fill("input[name='weight.short']", "25")
             assert visitor.page.locator("output").all_inner_texts() == ["75", "25"]
@@ -266,38 +235,13 @@ def test_a_chat_goes_by_its_sliders(chromium: Any, address: tuple[str, str]) -> 
             visitor.context.close()
 
 
-def test_hostile_content_is_text_and_does_nothing(chromium: Any, address: tuple[str, str]) -> None:
-    visitor = Visitor(chromium, address[1])
-    for path in (
-        "/trajectories/hostile",
-        "/trajectories?text=onerror",
-        "/trajectories/session-2",
-        "/feedback",
-        "/audit",
-    ):
-        visitor.visit(path)
-        visitor.page.wait_for_timeout(300)
-        assert "owned" not in visitor.page.title(), path
-        assert visitor.wrong == [], path
-        assert (
-            visitor.page.evaluate("document.querySelectorAll('main img:not(.picture), main style, main script').length")
-            == 0
-        )
-    visitor.visit("/trajectories/hostile")
-    shown = visitor.page.inner_text(".piece.r-assistant pre")
-    assert "<script>document.title='owned'</script>" in shown
-    assert "⟨U+202E⟩gnp.exe" in shown
-    visitor.context.close()
-
-
 def test_what_is_committed_is_seen_without_loading_again(chromium: Any, address: tuple[str, str]) -> None:
     url, console = address
     visitor = Visitor(chromium, console)
-    run = run_called("fresh")
     visitor.visit("/runs")
     visitor.page.wait_for_selector("#live:has-text('live')")
     with open_store(url) as db:
-        start_run(db, run)
+        start_run(db, new_run("fresh"))
         visitor.page.wait_for_selector("a[href='/runs/fresh']")
         append_metrics(db, new_metrics("fresh", 1, {Metric.SUCCESS: 0.25}), at=time.time())
         visitor.visit("/runs/fresh")
@@ -361,23 +305,4 @@ def test_it_is_used_by_keyboard(chromium: Any, address: tuple[str, str]) -> None
     before = visitor.page.evaluate("getComputedStyle(document.body).backgroundColor")
     visitor.page.click("#theme")
     assert visitor.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
-    visitor.context.close()
-
-
-def test_a_decision_and_a_judgement_are_made_in_the_browser(chromium: Any, address: tuple[str, str]) -> None:
-    visitor = Visitor(chromium, address[1])
-    visitor.visit("/releases/support-1")
-    visitor.page.fill("input[name=why]", "lunch")
-    visitor.page.click("button:has-text('Pause')")
-    visitor.page.wait_for_selector("#history:has-text('lunch')")
-    visitor.visit("/feedback")
-    visitor.page.click("#questions article >> nth=0 >> button:has-text('yes')")
-    visitor.page.wait_for_url("**/feedback")
-    assert visitor.page.locator("#questions article").count() == 1
-    visitor.visit("/trajectories/math-1/task-1/2")
-    visitor.page.select_option("select[name=kind]", "comment")
-    visitor.page.fill("textarea[name=comment]", "Why so long?")
-    visitor.page.click("button:has-text('Give')")
-    visitor.page.wait_for_selector("#given:has-text('Why so long?')")
-    assert visitor.wrong == []
     visitor.context.close()

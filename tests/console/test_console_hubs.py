@@ -5,11 +5,11 @@ from contextlib import closing
 import pytest
 
 from loomrl.config import HubConfig
-from loomrl.console.index import Indexer
-from loomrl.console.source import open_source
+from loomrl.console.source import Indexer, open_source
 from loomrl.hub.open import open_hub
 from loomrl.store import beside, open_store
-from loomrl.store.runs import Run, RunStatus, finish_run, start_run
+from loomrl.store.runs import RunStatus, finish_run, start_run
+from tests.console.console_samples import new_run
 from tests.console.console_support import Browser, console
 from tests.hub.hub_samples import attempts
 
@@ -20,9 +20,7 @@ def trained(url: str, *runs: str, shards: int = 1) -> None:
     """Runs on record, with two attempts of each in its hub."""
     with open_store(url) as db:
         for id in runs:
-            nothing = dict.fromkeys(("experiment", "resolved", "code"), "")
-            made = Run(id=id, name="math", kind="train", environments={}, started_at=1.0, **nothing)
-            start_run(db, made)
+            start_run(db, new_run(id))
             with open_hub(beside(url, id), HubConfig(shards=shards)) as hub:
                 hub.append(attempts(f"group of {id}", 2))
 
@@ -35,7 +33,7 @@ def test_attempts_of_runs_are_listed_and_shown(store_url: str) -> None:
         assert "4 in the index" in browser.get("/trajectories").text
         (first, *_) = attempts("group of math-2", 2)
         assert browser.get(f"/trajectories/{first.id}").status_code == 200
-        assert '<td class="num">4</td>' in browser.get("/environments").text
+        assert "<td>4</td>" in browser.get("/environments").text
         assert "<dt>Attempts</dt><dd>4</dd>" in browser.get(f"/environments/{first.task.environment}").text
 
 

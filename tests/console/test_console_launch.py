@@ -10,27 +10,22 @@ import pytest
 from loomrl.experiments.launch import LocalLauncher
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
-from loomrl.store.runs import RUNS, Run, RunStatus, asked_to_stop, finish_run, start_run
+from loomrl.store.runs import RUNS, RunStatus, asked_to_stop, finish_run, start_run
+from tests.console.console_samples import new_run
 from tests.console.console_support import Browser, console, key
 
 POLE = "control/cartpole"
 
 
-def run(id: str, *, kind: str = "train") -> Run:
-    return Run(
-        id=id, name=id, kind=kind, experiment="e", resolved="name: x", code="c", environments={}, started_at=time.time()
-    )
-
-
 def ended(db: LoomDB, id: str, stopped: str) -> None:
-    start_run(db, run(id))
+    start_run(db, new_run(id))
     finish_run(db, id, status=RunStatus.FINISHED, finished_at=time.time(), result={"stopped": stopped})
 
 
 def test_operators_stop_a_run_with_a_reason_and_others_may_not(tmp_path: Path) -> None:
     with console(f"sqlite:///{tmp_path}/loom.db") as (source, app):
-        start_run(source.db, run("r"))
-        start_run(source.db, run("s", kind="sweep"))
+        start_run(source.db, new_run("r"))
+        start_run(source.db, new_run("s", kind="sweep"))
         plain, _ = key(source, "view")
         boss, _ = key(source, "operate")
         viewer, operator = Browser(app), Browser(app)
@@ -50,7 +45,7 @@ def test_operators_stop_a_run_with_a_reason_and_others_may_not(tmp_path: Path) -
         assert "ann asked it to stop" in page
         assert "&lt;b&gt;diverged" in page
         assert "/runs/r/stop" not in page
-        start_run(source.db, run("r"))
+        start_run(source.db, new_run("r"))
         assert asked_to_stop(source.db, "r") is None, "a wish from before it was resumed"
 
 
@@ -68,7 +63,7 @@ def test_what_cannot_be_started_is_said_on_the_form_and_nothing_is_left(tmp_path
     url, folder = f"sqlite:///{tmp_path}/loom.db", tmp_path / "launched"
     with console(url, launcher=LocalLauncher(url, folder)) as (source, app):
         ended(source.db, "over", "all 8 steps done")
-        start_run(source.db, run("there"))
+        start_run(source.db, new_run("there"))
         browser = Browser(app)
         assert POLE in browser.get("/launch").text
         for overrides, name, said in [

@@ -18,53 +18,13 @@ from loomrl.hub import open_hub
 from loomrl.hub.query import find_stored
 from loomrl.load import dump
 from loomrl.store.releases import list_releases
-from loomrl.store.runs import Run, start_run
+from loomrl.store.runs import start_run
 from loomrl.store.verdicts import VERDICTS
 from loomrl.store.view.trajectory_index import count_indexed
-from tests.console.console_samples import HOSTILE, played, url_in
+from tests.console.console_samples import HOSTILE, PAGES, new_run, played, url_in
 from tests.console.console_support import Browser, console
 from tests.hub.hub_samples import attempts
 
-PAGES = (
-    "/runs",
-    "/runs/math-1",
-    "/runs/math-1?with=math-4",
-    "/runs?group=experiment",
-    "/compare/runs?run=math-1&run=math-4",
-    "/trajectories",
-    "/trajectories/math-1/task-0/1",
-    "/trajectories/long",
-    "/trajectories/episode",
-    "/trajectories/picture",
-    "/trajectories/failed",
-    "/trajectories/wrong",
-    "/trajectories/session-3",
-    "/policies",
-    "/policies/math-1/20",
-    "/compare?a=math-1/20&b=math-4/40",
-    "/environments",
-    "/environments/Math",
-    "/sweeps",
-    "/sweeps/rates",
-    "/endpoints",
-    "/endpoints/support",
-    "/releases",
-    "/releases/support-1",
-    "/releases/support-1/evidence",
-    "/verdicts",
-    "/verdicts/verdict-1",
-    "/rewards",
-    "/datasets",
-    "/trainings",
-    "/ab",
-    "/ab/tone",
-    "/monitor",
-    "/feedback",
-    "/explore",
-    "/audit",
-    "/audit?kind=run&subject=math-1",
-    "/keys",
-)
 UNKNOWN = (
     "/runs/nope",
     "/runs/nope/metrics.json",
@@ -145,7 +105,7 @@ def browser(shown: tuple[RecordSource, Browser]) -> Browser:
 
 
 def test_every_page_is_shown_in_strict_headers(browser: Browser) -> None:
-    for path in PAGES:
+    for path in PAGES.values():
         answer = browser.get(path)
         assert answer.status_code == 200, f"{path}: {answer.text[:500]}"
         policy = answer.headers["content-security-policy"]
@@ -317,8 +277,7 @@ def test_no_program_that_a_run_names_is_started_for_a_reference(tmp_path: Path) 
     trap.chmod(0o755)
     settings = f"{{stockfish: {trap}, max_steps: 7}}"
     experiment = resolve_any(["language/math_tiny", f"environments=[{{id: Game, settings: {settings}}}]"])
-    begun = Run(id="r", name="r", kind="train", experiment=experiment.sha256, resolved=dump(experiment), code="c",
-                environments={}, started_at=1.0)  # fmt: skip
+    begun = new_run("r", experiment=experiment.sha256, resolved=dump(experiment))
     task = make("Game").task("chess", 1, 7)
     with console(f"sqlite:///{tmp_path}/loom.db") as (source, app):
         start_run(source.db, begun)
@@ -353,7 +312,7 @@ def test_a_person_plays_an_environment(browser: Browser) -> None:
 
 
 def test_the_index_is_whole_and_built_once_by_two(shown: tuple[RecordSource, Browser]) -> None:
-    from loomrl.console.index import Indexer
+    from loomrl.console.source import Indexer
 
     source, _ = shown
     before = count_indexed(source.index)

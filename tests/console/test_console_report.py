@@ -22,7 +22,7 @@ from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.report import Comparison
 from loomrl.telemetry.sink import new_metrics
-from tests.console.console_samples import HOSTILE
+from tests.console.console_samples import HOSTILE, new_run
 from tests.telemetry.control_history import History, recorded
 from tests.telemetry.reports import judged, returns, rows
 
@@ -64,9 +64,7 @@ def db(sqlite_url: str) -> Iterator[LoomDB]:
 
 def record(db: LoomDB, history: History, **result: Any) -> Run:
     """A run that has ended."""
-    run = Run(id="r", name="r", kind="train", experiment="e" * 64, resolved=HOSTILE.replace("\0", ""), code="c",
-              environments={}, started_at=0.0)  # fmt: skip
-    start_run(db, run)
+    start_run(db, new_run("r", resolved=HOSTILE.replace("\0", ""), started_at=0.0))
     for row in history:
         values = {name: value for name, value in row.items() if name not in ("step", "time")}
         append_metrics(db, new_metrics("r", int(row["step"]), values), at=row["step"])
@@ -252,7 +250,7 @@ def test_a_verdict_is_saved_with_its_evidence_and_examples(tmp_path: Path) -> No
     assert "1 of 2 checks passed" in page.text
     assert "Improvement −0.1" in page.text
     assert "gradual-canary from 10 % of the traffic" in page.text
-    assert "length: examples" in page.text
+    assert "Examples of failed checks" in page.text
     assert "owned" in page.text
     assert page.tags.count("script") == 1
 

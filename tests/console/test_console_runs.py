@@ -13,11 +13,11 @@ from loomrl.experiments.shipped import resolve_any
 from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.policies import record_evaluation
-from loomrl.store.runs import Run, start_run
+from loomrl.store.runs import start_run
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import new_metrics
-from tests.console.console_samples import evaluation
+from tests.console.console_samples import evaluation, new_run
 from tests.console.console_support import Browser, console
 
 
@@ -35,13 +35,12 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RecordSour
             shipped = "language/math_tiny" if name == "math" else "control/cartpole"
             changed = [f"algorithm.optimizer.learning_rate={rate}"] if name == "math" else []
             experiment = resolve_any([shipped, *changed])
-            run = Run(id=f"{name}-{number}", name=name, kind="train", experiment=experiment.sha256, code="c",
-                      resolved=dump(experiment), environments={}, started_at=float(number))  # fmt: skip
+            told = {"experiment": experiment.sha256, "resolved": dump(experiment), "started_at": float(number)}
+            run = new_run(f"{name}-{number}", name=name, **told)
             start_run(db, run)
             append_metrics(db, new_metrics(run.id, 1, {metric: value, Metric.POLICY_LOSS: 1.0}), at=1.0)
             append_metrics(db, new_metrics(run.id, 2, {"other": 1.0}), at=2.0)
-        start_run(db, Run(id="=1+1", name="=1+1", kind="sweep", experiment="0" * 64, code="c", resolved="{}",
-                          environments={}, started_at=9.0))  # fmt: skip
+        start_run(db, new_run("=1+1", kind="sweep", started_at=9.0))
     with console(url) as (source, app):
         yield source, Browser(app)
 

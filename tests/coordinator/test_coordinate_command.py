@@ -2,26 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from loomrl.config import LoopExperiment
 from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.cli import app
 from loomrl.experiments.shipped import resolve_any, resolve_loop
 from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint
+from tests.command_line import typed, typed_json
 
 TINY = "loop/tiny"
-
-
-def typed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    """The JSON of a command."""
-    app([*words, "--json"], standalone_mode=False)
-    said: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return said
 
 
 @pytest.fixture
@@ -37,60 +29,53 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return url
 
 
-def test_jobs_are_asked_for_listed_shown_and_cancelled(here: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_are_asked_for_listed_shown_and_cancelled(here: str) -> None:
     loop = (TINY, f"store_url={here}")
-    asked = typed(capsys, "loop", "request", *loop, "--why", "new prompts", "--who", "ann")
+    asked = typed_json("loop", "request", *loop, "--why", "new prompts", "--who", "ann")
     assert (asked["state"], asked["priority"], asked["reason"]) == ("queued", "high", "new prompts")
-    urgent = typed(capsys, "loop", "request", *loop, "--priority", "urgent")
-    listed = typed(capsys, "loop", "list")["jobs"]
+    urgent = typed_json("loop", "request", *loop, "--priority", "urgent")
+    listed = typed_json("loop", "list")["jobs"]
     assert [each["id"] for each in listed] == [urgent["id"], asked["id"]]
-    ended = typed(capsys, "loop", "cancel", asked["id"][:13], "--who", "bob", "--why", "no")
+    ended = typed_json("loop", "cancel", asked["id"][:13], "--who", "bob", "--why", "no")
     assert (ended["state"], ended["reason"]) == ("cancelled", "cancelled by bob (no)")
-    log = typed(capsys, "loop", "show", asked["id"])["log"]
+    log = typed_json("loop", "show", asked["id"])["log"]
     assert [row["state"] for row in log] == ["queued", "cancelled"]
-    app(["loop", "list"], standalone_mode=False)
-    assert "cancelled by bob" in capsys.readouterr().out
+    assert "cancelled by bob" in typed("loop", "list")
     with pytest.raises(LoomError, match="is over"):
-        typed(capsys, "loop", "cancel", asked["id"])
+        typed_json("loop", "cancel", asked["id"])
     with pytest.raises(ConfigError, match="Known: high, low, normal, urgent"):
-        typed(capsys, "loop", "request", *loop, "--priority", "soon")
+        typed_json("loop", "request", *loop, "--priority", "soon")
 
 
 def test_nothing_to_do_ends_at_once_and_an_empty_data_set_fails_by_name_without_a_second_try(
     here: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    loop = (
-        TINY,
-        f"store_url={here}",
-        f"artifact_url={tmp_path}/artifacts",
-        "data.suite=null",
-        "triggers.schedule=null",
-    )
+    places = (f"store_url={here}", f"artifact_url={tmp_path}/artifacts")
+    loop = (TINY, *places, "data.suite=null", "triggers.schedule=null")
     app(["loop", *loop, "--once"], standalone_mode=False)
     assert "nothing more to do now; trajectories collected so far: 0" in capsys.readouterr().err
-    assert typed(capsys, "loop", "list")["jobs"] == []
-    asked = typed(capsys, "loop", "request", *loop)
-    app(["loop", *loop, "--once"], standalone_mode=False)
-    (job,) = typed(capsys, "loop", "list")["jobs"]
+    assert typed_json("loop", "list")["jobs"] == []
+    asked = typed_json("loop", "request", *loop)
+    typed("loop", *loop, "--once")
+    (job,) = typed_json("loop", "list")["jobs"]
     assert (job["id"], job["state"], job["fault"]["code"]) == (asked["id"], "failed", "DATA")
     assert "nothing is left to train on: of 0 trajectories" in job["reason"]
-    told = typed(capsys, "loop", "report", *loop, "--job", job["id"])
+    told = typed_json("loop", "report", *loop, "--job", job["id"])
     assert (told["kind"], told["outcome"], told["error"]["code"]) == ("job", "failed", "DATA")
     reports = tmp_path / "artifacts" / "reports" / "policy"
     assert (reports / f"job-{job['id']}.md").read_text().startswith("# Training")
     assert json.loads((reports / f"job-{job['id']}.json").read_text())["job"] == job["id"]
-    now = typed(capsys, "loop", "report", *loop)
+    now = typed_json("loop", "report", *loop)
     assert (now["kind"], now["jobs"]["failed"]) == ("daily", 1)
     assert any("job_failed: DATA" in issue for issue in now["issues"])
-    app(["loop", "report", *loop], standalone_mode=False)
-    assert "# policy, " in capsys.readouterr().out
+    assert "# policy, " in typed("loop", "report", *loop)
     with pytest.raises(ConfigError, match="there is no report '2020-01-01'"):
-        typed(capsys, "loop", "report", *loop, "--day", "2020-01-01")
+        typed_json("loop", "report", *loop, "--day", "2020-01-01")
 
 
 def test_endpoint_that_is_not_there_is_named(here: str) -> None:
     with pytest.raises(LoomError, match="there is no endpoint 'nobody'"):
-        app(["loop", TINY, f"store_url={here}", "endpoint=nobody", "--once"], standalone_mode=False)
+        typed("loop", TINY, f"store_url={here}", "endpoint=nobody", "--once")
 
 
 def test_loop_comes_through_every_door_as_the_same_tree(tmp_path: Path) -> None:
@@ -100,7 +85,6 @@ def test_loop_comes_through_every_door_as_the_same_tree(tmp_path: Path) -> None:
     assert (shipped.data.suite, shipped.data.max_turns, shipped.data.min_reward) == ("loop_tiny", 50, None)
     changed = resolve_loop([TINY, "training.algorithm.optimizer.learning_rate=1e-5", "pace_s=0.1"])
     python = shipped.override({"training.algorithm.optimizer.learning_rate": 1e-5, "pace_s": 0.1})
-    assert isinstance(python, LoopExperiment)
     assert changed == python
     (tmp_path / "again.yaml").write_text(dump(changed))
     again = resolve_any([str(tmp_path / "again.yaml")])
@@ -139,6 +123,6 @@ def test_settings_that_cannot_be_are_refused_by_name(word: str, said: str) -> No
 
 def test_loop_is_no_training_and_a_training_no_loop() -> None:
     with pytest.raises(ConfigError, match="is a loop, whose trainings `loomrl loop` starts"):
-        app(["train", TINY], standalone_mode=False)
+        typed("train", TINY)
     with pytest.raises(ConfigError, match=r"is of kind language\. Name one of kind loop"):
         resolve_loop(["math"])

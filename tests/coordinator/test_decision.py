@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, product
+from typing import Any
 
 import pytest
 
@@ -30,16 +31,27 @@ from loomrl.coordinator.degradation import Fall
 from loomrl.coordinator.job import LEGAL, Code, JobFault, JobPhase, Priority, TrainingJob, Trigger
 from tests.coordinator.plans import DAY, HOUR, MINUTE, NOW, job, plan, record
 
+AT_WORK = JobEvidence(work=WorkState.RUNNING)
 RUNNING = {"phase": JobPhase.RUNNING, "run": "r", "begun_at": NOW, "host": "here"}
 COMPLETED = {**RUNNING, "phase": JobPhase.COMPLETED, "policy": "r/9"}
 
 
-def asked(step: Step | None) -> TrainingJob:
+def decided(*jobs: TrainingJob, at: float = NOW, loop: LoopExperiment | None = None, **seen: Any) -> Step | None:
+    return decide(loop or plan(), record(*jobs, **seen), at)
+
+
+def work_over(outcome: Any = None, judged: GateVerdict | None = None, **changes: Any) -> JobEvidence:
+    return JobEvidence(work=WorkState.ENDED, outcome=outcome, verdict=judged, **changes)
+
+
+def asked(*jobs: TrainingJob, **seen: Any) -> TrainingJob:
+    step = decided(*jobs, **seen)
     assert isinstance(step, QueueJob), step
     return step.job
 
 
-def moved(step: Step | None) -> Move:
+def moved(*jobs: TrainingJob, **seen: Any) -> Move:
+    step = decided(*jobs, **seen)
     assert isinstance(step, Move), step
     return step
 
@@ -48,48 +60,38 @@ def moved(step: Step | None) -> Move:
 
 
 def test_enough_new_trajectories_ask_for_a_training_once() -> None:
-    assert decide(plan(), record(collected=99), NOW) is None
-    first = asked(decide(plan(), record(collected=100), NOW))
+    assert decided(collected=99) is None
+    first = asked(collected=100)
     assert (first.trigger, first.priority, first.seen) == (Trigger.COUNT, Priority.NORMAL, 100)
+    assert asked(collected=180, at=NOW + 9).id == first.id, "whoever decides on the same record asks for the same job"
     over = replace(first, phase=JobPhase.DONE)
-    assert decide(plan(), record(over, collected=199), NOW) is None
-    assert asked(decide(plan(), record(over, collected=200), NOW)).id != first.id
-
-
-def test_whoever_decides_on_the_same_record_asks_for_the_same_job() -> None:
-    assert (
-        asked(decide(plan(), record(collected=100), NOW)).id == asked(decide(plan(), record(collected=180), NOW + 9)).id
-    )
+    assert decided(over, collected=199) is None
+    assert asked(over, collected=200).id != first.id
 
 
 def test_schedule_asks_once_a_moment_however_late_and_not_without_anything_new() -> None:
     daily = plan(triggers__schedule="0 2 * * *", triggers__count=None)
     moment = last_moment("0 2 * * *", NOW)
     assert NOW - moment == 6 * HOUR
-    assert decide(daily, record(), NOW) is None
-    first = asked(decide(daily, record(collected=1), NOW))
+    assert decided(loop=daily) is None
+    first = asked(loop=daily, collected=1)
     assert (first.trigger, first.due) == (Trigger.SCHEDULE, moment)
     over = replace(first, phase=JobPhase.DONE)
-    assert decide(daily, record(over, collected=9), NOW + 17 * HOUR) is None
-    late = asked(decide(daily, record(over, collected=9), NOW + 10 * DAY))
-    assert late.due == moment + 10 * DAY
+    assert decided(over, loop=daily, collected=9, at=NOW + 17 * HOUR) is None
+    assert asked(over, loop=daily, collected=9, at=NOW + 10 * DAY).due == moment + 10 * DAY
     assert decide(daily, replace(record(collected=1), since=moment + 1), NOW) is None
-
-
-def test_training_that_began_after_the_moment_is_the_one_that_was_meant() -> None:
-    daily = plan(triggers__schedule="0 2 * * *", triggers__count=None)
-    by_hand = job(trigger=Trigger.HAND, phase=JobPhase.DONE, begun_at=last_moment("0 2 * * *", NOW) + 1)
-    assert decide(daily, record(by_hand, collected=5), NOW) is None
+    by_hand = job(trigger=Trigger.HAND, phase=JobPhase.DONE, begun_at=moment + 1)
+    assert decided(by_hand, loop=daily, collected=5) is None, "that one was meant"
 
 
 def test_degradation_is_urgent_and_told_once() -> None:
     fall = Fall(policy="r/1", window=2, position=600, before=0.7, now=0.5, low=-0.3, high=-0.1)
-    found = asked(decide(plan(), record(fall=fall, collected=500), NOW))
+    found = asked(fall=fall, collected=500)
     assert (found.trigger, found.priority, found.fallen) == (Trigger.DEGRADATION, Priority.URGENT, 600)
     over = replace(found, phase=JobPhase.FAILED)
-    assert decide(plan(), record(over, fall=fall, collected=500), NOW) is None
+    assert decided(over, fall=fall, collected=500) is None
     again = replace(fall, window=3, position=900)
-    assert asked(decide(plan(), record(over, fall=again, collected=500), NOW)).fallen == 900
+    assert asked(over, fall=again, collected=500).fallen == 900
 
 
 def test_what_is_urgent_goes_first_and_nothing_begins_beside_a_job() -> None:
@@ -98,13 +100,13 @@ def test_what_is_urgent_goes_first_and_nothing_begins_beside_a_job() -> None:
     urgent = job("urgent", priority=Priority.URGENT, asked_at=NOW + 4)
     order, waiting = [], [late, early, by_hand, urgent]
     while waiting:
-        step = decide(plan(), record(*waiting), NOW + 9)
+        step = decided(*waiting, at=NOW + 9)
         assert isinstance(step, Prepare)
         order.append(step.job.id)
         waiting.remove(step.job)
     assert order == ["urgent", "hand", "early", "late"]
     busy = job("busy", **RUNNING)
-    assert decide(plan(), record(busy, urgent, evidence=JobEvidence(work=WorkState.RUNNING)), NOW) is None
+    assert decided(busy, urgent, evidence=AT_WORK) is None
 
 
 # -- failures -------------------------------------------------------------------------------------------------------
@@ -114,51 +116,37 @@ def failure(
     code: Code, *, broken: tuple[str, ...] = (), before: tuple[TrainingJob, ...] = (), **changes: object
 ) -> Move:
     running = job("now", **RUNNING | changes)
-    evidence = JobEvidence(work=WorkState.ENDED, outcome=JobFault(code, "why"), broken=broken)
-    return moved(decide(plan(), record(*before, running, evidence=evidence), NOW))
+    evidence = work_over(JobFault(code, "why"), broken=broken)
+    return moved(*before, running, evidence=evidence)
 
 
-def test_out_of_memory_halves_the_batch_and_tries_again() -> None:
+def test_out_of_memory_halves_the_batch_and_divergence_the_learning_rate() -> None:
     step = failure(Code.OOM)
     assert (step.job.phase, step.job.fault) == (JobPhase.FAILED, JobFault(Code.OOM, "why"))
-    assert step.then is not None
     assert step.then.settings == {"data.batch": 16, "algorithm.optimizer.micro_batch_tokens": 8192}
     assert (step.then.previous, step.then.attempt, step.then.run) == ("now", 2, "")
-    twice = failure(Code.OOM, settings=step.then.settings)
-    assert twice.then is not None
-    assert twice.then.settings["data.batch"] == 8
-    assert plan().training.override(twice.then.settings).data is not None
+    twice = failure(Code.OOM, settings=step.then.settings).then
+    assert twice.settings["data.batch"] == 8
+    assert plan().training.override(step.then.settings).data is not None
+    slower = failure(Code.CONVERGENCE, settings={"data.batch": 16}).then
+    assert slower.settings == {"data.batch": 16, "algorithm.optimizer.learning_rate": 5e-4}
 
 
-def test_divergence_halves_the_learning_rate_and_tries_again() -> None:
-    step = failure(Code.CONVERGENCE, settings={"data.batch": 16})
-    assert step.then is not None
-    assert step.then.settings == {"data.batch": 16, "algorithm.optimizer.learning_rate": 5e-4}
-
-
-def test_broken_data_is_dropped_and_whole_data_is_a_persons_matter() -> None:
+def test_broken_data_is_dropped_and_whole_data_and_other_failures_are_a_persons_matter() -> None:
     step = failure(Code.DATA, broken=("b", "a"), selection={"without": ["c"]})
-    assert step.then is not None
     assert step.then.selection == {"without": ["a", "b", "c"]}
-    whole = failure(Code.DATA)
-    assert whole.then is None
-    assert [alert.name for alert in whole.alerts] == ["job_failed"]
+    for code in (Code.DATA, Code.UNKNOWN, Code.TIMEOUT):
+        step = failure(code)
+        assert step.then is None
+        assert [alert.name for alert in step.alerts] == ["job_failed"]
 
 
 def test_machines_that_failed_get_ten_minutes_and_the_run_goes_on() -> None:
     step = failure(Code.INFRA, dataset="d", samples=5)
-    assert step.then is not None
     assert (step.then.not_before, step.then.run, step.then.dataset) == (NOW + 10 * MINUTE, "r", "d")
     over = replace(step.job, at=NOW)
-    assert decide(plan(), record(over, step.then), NOW + 9 * MINUTE) is None
-    assert isinstance(decide(plan(), record(over, step.then), NOW + 10 * MINUTE), Prepare)
-
-
-@pytest.mark.parametrize("code", [Code.UNKNOWN, Code.TIMEOUT])
-def test_other_failures_are_a_persons_matter(code: Code) -> None:
-    step = failure(code)
-    assert step.then is None
-    assert [alert.name for alert in step.alerts] == ["job_failed"]
+    assert decided(over, step.then, at=NOW + 9 * MINUTE) is None
+    assert isinstance(decided(over, step.then, at=NOW + 10 * MINUTE), Prepare)
 
 
 def test_third_failure_in_a_row_raises_an_alert_and_nothing_is_tried_again() -> None:
@@ -175,25 +163,23 @@ def test_third_failure_in_a_row_raises_an_alert_and_nothing_is_tried_again() -> 
 def test_training_that_takes_too_long_ends_by_timeout_wherever_it_is() -> None:
     running = job(**RUNNING)
     later = NOW + 1441 * MINUTE
-    assert decide(plan(), record(running, evidence=JobEvidence(work=WorkState.RUNNING)), later) is None
+    assert decided(running, evidence=AT_WORK, at=later) is None
     assert is_late(plan(), running, later)
-    ended = JobEvidence(work=WorkState.ENDED, outcome=JobFault(Code.INFRA, "killed"))
+    ended = work_over(JobFault(Code.INFRA, "killed"))
     for evidence in (ended, JobEvidence(work=WorkState.AWAY)):
-        step = moved(decide(plan(), record(running, evidence=evidence), later))
-        assert step.job.fault is not None
+        step = moved(running, evidence=evidence, at=later)
         assert step.job.fault.code is Code.TIMEOUT
-    assert decide(plan(), record(running, evidence=JobEvidence(work=WorkState.AWAY)), NOW) is None
+    assert decided(running, evidence=JobEvidence(work=WorkState.AWAY)) is None
 
 
 def test_clock_that_jumps_makes_nothing_late() -> None:
     running = job(**RUNNING)
-    jumped = record(running, evidence=JobEvidence(work=WorkState.RUNNING), jumped_s=2 * DAY)
-    step = moved(decide(plan(), jumped, NOW + 2 * DAY))
+    step = moved(running, evidence=AT_WORK, jumped_s=2 * DAY, at=NOW + 2 * DAY)
     assert (step.job.phase, step.job.since, step.job.begun_at) == (JobPhase.RUNNING, NOW + 2 * DAY, NOW)
     assert not is_late(plan(), step.job, NOW + 2 * DAY)
     waiting = job(not_before=NOW + 10 * MINUTE)
-    assert decide(plan(), record(waiting), NOW) is None
-    assert isinstance(decide(plan(), record(waiting), NOW - DAY), Prepare), "the clock went back"
+    assert decided(waiting) is None
+    assert isinstance(decided(waiting, at=NOW - DAY), Prepare), "the clock went back"
 
 
 # -- gate and release -----------------------------------------------------------------------------------------------
@@ -204,38 +190,36 @@ def verdict(outcome: str, *, is_allowed: bool = False) -> GateVerdict:
 
 
 def test_trained_policy_goes_to_the_gate_and_an_allowed_one_is_released() -> None:
-    ended = JobEvidence(work=WorkState.ENDED, outcome=TrainedPolicy(policy="r/9", result={"after": {"greedy": 0.5}}))
-    step = moved(decide(plan(), record(job(**RUNNING), evidence=ended), NOW))
+    ended = work_over(TrainedPolicy(policy="r/9", result={"after": {"greedy": 0.5}}))
+    step = moved(job(**RUNNING), evidence=ended)
     assert (step.job.phase, step.job.policy, step.job.tenths) == (JobPhase.COMPLETED, "r/9", 10)
     assert work_of(step.job) is None
-    tried = moved(decide(plan(), record(step.job), NOW)).job
+    tried = moved(step.job).job
     assert (work_of(tried), tried.host) == ("gate-1", "here")
-    assert decide(plan(), record(tried, evidence=JobEvidence(work=WorkState.ABSENT)), NOW) is None
-    assert decide(plan(), record(tried, evidence=JobEvidence(work=WorkState.RUNNING)), NOW) is None
-    allowed = JobEvidence(work=WorkState.ENDED, verdict=verdict("allowed", is_allowed=True))
-    assert isinstance(decide(plan(), record(tried, evidence=allowed), NOW), BeginRelease)
+    assert decided(tried, evidence=JobEvidence(work=WorkState.ABSENT)) is None
+    assert decided(tried, evidence=AT_WORK) is None
+    allowed = work_over(judged=verdict("allowed", is_allowed=True))
+    assert isinstance(decided(tried, evidence=allowed), BeginRelease)
 
 
 def test_refused_policy_is_told_of_and_one_that_waits_waits_for_its_approval() -> None:
     tried = job(**COMPLETED, gates=1, gate_at=NOW)
-    refused = moved(
-        decide(plan(), record(tried, evidence=JobEvidence(work=WorkState.ENDED, verdict=verdict("refused"))), NOW)
-    )
+    refused = moved(tried, evidence=work_over(judged=verdict("refused")))
     assert (refused.job.phase, [each.name for each in refused.alerts]) == (JobPhase.REFUSED, ["validation_failed"])
-    waiting = JobEvidence(work=WorkState.ENDED, verdict=verdict("waiting"))
-    assert decide(plan(), record(tried, evidence=waiting), NOW + 99 * DAY) is None
-    approved = JobEvidence(work=WorkState.ENDED, verdict=verdict("waiting", is_allowed=True))
-    assert isinstance(decide(plan(), record(tried, evidence=approved), NOW), BeginRelease)
+    waiting = work_over(judged=verdict("waiting"))
+    assert decided(tried, evidence=waiting, at=NOW + 99 * DAY) is None
+    approved = work_over(judged=verdict("waiting", is_allowed=True))
+    assert isinstance(decided(tried, evidence=approved), BeginRelease)
 
 
 def test_gate_that_finds_nothing_out_is_tried_three_times() -> None:
     now, tried = NOW, job(**COMPLETED)
     for number in (1, 2, 3):
-        tried = moved(decide(plan(), record(tried, evidence=JobEvidence(work=WorkState.ENDED)), now)).job
+        tried = moved(tried, evidence=work_over(), at=now).job
         assert tried.gates == number
         now += 1
-    error = JobEvidence(work=WorkState.ENDED, verdict=verdict("error"))
-    assert moved(decide(plan(), record(tried, evidence=error), now)).job.phase is JobPhase.REFUSED
+    error = work_over(judged=verdict("error"))
+    assert moved(tried, evidence=error, at=now).job.phase is JobPhase.REFUSED
 
 
 @pytest.mark.parametrize(
@@ -250,18 +234,18 @@ def test_gate_that_finds_nothing_out_is_tried_three_times() -> None:
 def test_end_of_the_release_is_the_end_of_the_job(phase: str, end: JobPhase, alerts: list[str]) -> None:
     releasing = job(**COMPLETED | {"phase": JobPhase.RELEASING}, release="policy-1")
     passed = ReleaseOutcome(name="policy-1", phase="open", reason="")
-    assert decide(plan(), record(releasing, evidence=JobEvidence(release=passed)), NOW) is None
+    assert decided(releasing, evidence=JobEvidence(release=passed)) is None
     over = JobEvidence(release=replace(passed, phase=phase, reason="so it was"))
-    step = moved(decide(plan(), record(releasing, evidence=over), NOW))
+    step = moved(releasing, evidence=over)
     assert (step.job.phase, [each.name for each in step.alerts]) == (end, alerts)
 
 
 def test_cancelled_job_ends_once_its_work_has_stopped() -> None:
     for about in (RUNNING, COMPLETED | {"gates": 1}):
         wanted = job(**about, is_cancelled=True)
-        assert decide(plan(), record(wanted, evidence=JobEvidence(work=WorkState.RUNNING)), NOW) is None
-        ended = JobEvidence(work=WorkState.ENDED, outcome=JobFault(Code.INFRA, "killed"))
-        assert moved(decide(plan(), record(wanted, evidence=ended), NOW)).job.phase is JobPhase.CANCELLED
+        assert decided(wanted, evidence=AT_WORK) is None
+        ended = work_over(JobFault(Code.INFRA, "killed"))
+        assert moved(wanted, evidence=ended).job.phase is JobPhase.CANCELLED
 
 
 # -- properties -----------------------------------------------------------------------------------------------------
@@ -369,7 +353,7 @@ class World:
         assert sum(each.has_begun for each in self.jobs.values()) <= 1
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_whatever_happens_one_training_at_a_time_and_legal_histories(seed: int) -> None:
     world = World(plan(triggers__schedule="0 */6 * * *", triggers__count=50), seed)
     for _ in range(1500):
@@ -384,7 +368,6 @@ def test_whatever_happens_one_training_at_a_time_and_legal_histories(seed: int) 
         if each.previous:
             tried = world.jobs[each.previous]
             assert tried.phase is JobPhase.FAILED
-            assert tried.fault is not None
             assert tried.fault.code in (Code.OOM, Code.CONVERGENCE, Code.DATA, Code.INFRA)
             assert each.attempt == tried.attempt + 1
     again = Counter(each.previous for each in world.jobs.values() if each.previous)

@@ -20,7 +20,6 @@ def test_fall_beyond_the_margin_is_found_and_a_smaller_one_is_none() -> None:
     rng = random.Random(0)
     baseline = rewards(rng, 0.7, 300)
     found = fall_of("r/1", baseline, rewards(rng, 0.5, 300), Degradation(), window=1, position=9)
-    assert found is not None
     assert (found.policy, found.position) == ("r/1", 9)
     assert found.high < 0
     assert found.before - found.now == pytest.approx(0.2, abs=0.05)
@@ -63,7 +62,6 @@ def test_watch_follows_the_policy_in_production_alone_and_waits_for_late_feedbac
     assert watch.means == []
     found = watch.look("r/1", after=0)
     assert len(watch.means) == 2
-    assert found is not None
     assert found.now == pytest.approx(0.5, abs=0.1)
     liked = [made("r/1", 1.0, 120 + at, again=1) for at in range(60)]
     store_rewards(store, liked)

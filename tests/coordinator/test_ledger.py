@@ -155,7 +155,6 @@ def test_a_persons_word_ends_what_waits_at_once_and_what_runs_as_soon_as_it_can(
 def test_jobs_are_found_by_run_by_state_and_by_their_first_letters(db: LoomDB) -> None:
     running, waiting = begun(db, queued(db, 1)), queued(db, 22)
     found = TRAININGS.newest(db, run="run-1")
-    assert found is not None
     assert found.id == running.id
     assert TRAININGS.newest(db, run="nobody") is None
     assert [row.id for row in list_trainings(db, states=["queued"])] == [waiting.id]

@@ -68,7 +68,6 @@ def test_what_people_said_trains_the_next_version_which_is_released(tmp_path: Pa
         coordinator.tick()
         name = f"{ENDPOINT}/job-{job.id}"
         report = find_report(db, name)
-        assert report is not None
         assert (report["outcome"], report["samples"]) == ("done", dataset.content["sizes"]["train"])
         assert report["validation"]["outcome"] == "allowed"
         assert report["deployment"]["state"] == "done"

@@ -1,7 +1,6 @@
 """The training service of the contract: over HTTP, and over the bus."""
 
 import json
-import threading
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -18,7 +17,7 @@ from loomrl.bus.outbox import Outbox
 from loomrl.bus.stored import StoredBus
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.decision import Move
-from loomrl.coordinator.job import Code, JobFault, JobPhase, Priority, TrainingJob
+from loomrl.coordinator.job import Code, JobFault, JobPhase, Priority
 from loomrl.coordinator.ledger import find_job, jobs_of, move
 from loomrl.coordinator.service import Inbox, ModelsQuery, TrainingService, serve_training
 from loomrl.errors import ConfigError
@@ -31,6 +30,7 @@ from tests.release import release_support
 
 TOKEN = "only-for-tests"
 ID = "00000000-0000-4000-8000-00000000000a"
+OTHER = ID[:-1] + "b"
 REQUEST: dict[str, Any] = {
     "training_job_id": ID,
     "timestamp": "2027-01-15T08:00:00Z",
@@ -178,18 +178,17 @@ def test_nobody_asks_without_the_token_and_pages_of_other_sites_do_not_at_all(cl
     assert client.post("/training/start", json=REQUEST, headers={"Origin": "https://elsewhere"}).status_code == 403
 
 
-def test_training_is_cancelled_and_one_that_is_over_is_not(client: httpx.Client, db: LoomDB) -> None:
+def test_training_is_cancelled_and_one_that_is_over_is_not_and_a_failure_has_its_error(
+    client: httpx.Client, db: LoomDB
+) -> None:
     start(client, REQUEST)
     assert client.post(f"/training/{ID}/cancel").json()["status"] == "cancelled"
     again = client.post(f"/training/{ID}/cancel")
     assert (again.status_code, "is over" in again.json()["message"]) == (409, True)
-
-
-def test_status_of_a_failure_has_its_error(client: httpx.Client, db: LoomDB) -> None:
-    start(client, REQUEST)
-    failed = find_job(db, ID).to(JobPhase.FAILED, at=NOW, fault=JobFault(Code.DATA, "nothing is left"))
+    start(client, request(training_job_id=OTHER))
+    failed = find_job(db, OTHER).to(JobPhase.FAILED, at=NOW, fault=JobFault(Code.DATA, "nothing is left"))
     move(db, plan(), Move(job=failed))
-    assert client.get(f"/training/{ID}/status").json()["error"] == {"code": "DATA", "message": "nothing is left"}
+    assert client.get(f"/training/{OTHER}/status").json()["error"] == {"code": "DATA", "message": "nothing is left"}
     assert len(client.get("/jobs", params={"status": "failed"}).json()["jobs"]) == 1
 
 
@@ -218,7 +217,7 @@ def test_requests_of_others_come_over_the_bus_and_what_cannot_be_had_is_put_asid
     with StoredBus(open_store(sqlite_url)) as bus:
         bodies = [
             (REQUEST, "good"),
-            (request(training_config__algorithm="ppo", training_job_id=ID[:-1] + "b"), "ppo"),
+            (request(training_config__algorithm="ppo", training_job_id=OTHER), "ppo"),
             (REQUEST | {"colour": 1}, "open"),
             (request(requester="x"), "reused"),
         ]
@@ -228,14 +227,10 @@ def test_requests_of_others_come_over_the_bus_and_what_cannot_be_had_is_put_asid
         assert inbox.step() == 4
         assert inbox.step() == 0
         assert [job.id for job in jobs_of(db, ENDPOINT)[1]] == [ID]
-        found = {letter.message: (letter.cause.value, letter.reason) for letter in letters(bus)}
-        causes = {id: cause for id, (cause, _) in found.items()}
-        assert causes == {
-            "ppo": "refused",
-            "open": "contract",
-            "reused": "reused",
-        }
-        assert "algorithm='ppo'" in found["ppo"][1]
+        aside = {letter.message: letter for letter in letters(bus)}
+        causes = {id: letter.cause.value for id, letter in aside.items()}
+        assert causes == {"ppo": "refused", "open": "contract", "reused": "reused"}
+        assert "algorithm='ppo'" in aside["ppo"].reason
         outbox = Outbox(db, sqlite_url, bus)
         outbox.step()
         outbox.close()
@@ -281,12 +276,10 @@ def test_request_and_reply_over_nats(service: TrainingService, tmp_path: Path, u
     service.start(json.dumps(REQUEST).encode())
     try:
         with open_bus(server.urls["trainer"]) as bus:
-            stop = threading.Event()
             inbox = Inbox(bus, service)
             with open_bus(server.url) as coordinator:
                 coordinator.publish([Message(subject="agent.rl.training.status.v1", id="1", payload=b"{}")])
             inbox.step()
-            stop.set()
 
             async def asked() -> list[dict[str, Any]]:
                 client = await nats.connect(server.url, inbox_prefix="_INBOX_coordinator")
@@ -303,10 +296,3 @@ def test_request_and_reply_over_nats(service: TrainingService, tmp_path: Path, u
         assert [each.get("training_job_id") for each in answers].count(ID) == 1
     finally:
         server.kill()
-
-
-def test_job_of_a_request_is_the_same_after_the_record(service: TrainingService) -> None:
-    service.start(json.dumps(request(priority="urgent")).encode())
-    job = find_job(service.db, ID)
-    assert TrainingJob.of(job.row()) == job
-    assert job.request["training_config"] == REQUEST["training_config"]

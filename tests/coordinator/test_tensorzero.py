@@ -1,25 +1,23 @@
 """TensorZero's configuration of an endpoint, and the feedback that comes back from there."""
 
 import json
-import threading
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from loomrl.errors import ConfigError, DataError
-from loomrl.experiments.cli import app
 from loomrl.experiments.tensorzero import configuration, told_in
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint
 from loomrl.store.feedback import FEEDBACK
+from tests.answering import answering
+from tests.command_line import typed, typed_json
 from tests.serving.feedback_support import Served
 
 ARMS = (
@@ -53,26 +51,19 @@ def test_variants_are_the_arms_that_answer_with_their_shares() -> None:
         "api_base": "http://h:8000/v1/",
         "api_key_location": "env::LOOMRL_KEY",
     }
-    assert {name: metric["type"] for name, metric in found["metrics"].items()} == {
-        "thumb": "boolean",
-        "stars": "float",
-        "success": "boolean",
-        "reward": "float",
-    }
+    kinds = {name: metric["type"] for name, metric in found["metrics"].items()}
+    assert kinds == {"thumb": "boolean", "stars": "float", "success": "boolean", "reward": "float"}
 
 
-def test_file_is_written_for_an_endpoint_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_file_is_written_for_an_endpoint_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with open_store("sqlite:///loom.db") as db:
         set_endpoint(db, "policy", ARMS, at=1.0)
-    app(["endpoints", "export", "policy", "--url", "http://h:8000", "--json"], standalone_mode=False)
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    told = typed_json("endpoints", "export", "policy", "--url", "http://h:8000")
     assert (told["endpoint"], told["revision"]) == ("policy", 1)
     assert "env::" not in (tmp_path / "tensorzero.toml").read_text()
     with pytest.raises(ConfigError, match="is not served now: say where it will be"):
-        app(["endpoints", "export", "policy"], standalone_mode=False)
+        typed("endpoints", "export", "policy")
 
 
 def test_what_was_posted_there_is_feedback_here() -> None:
@@ -103,48 +94,21 @@ def test_line_that_cannot_be_read_is_named(line: str, said: str) -> None:
         list(told_in([line]))
 
 
-def test_feedback_on_what_is_not_on_record_is_refused_by_name_and_the_rest_is_stored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "lines").write_text("\n".join(json.dumps(line) for line in LINES[:2]))
-    words = ["feedback", "import", str(tmp_path / "lines"), "--store", f"sqlite:///{tmp_path}/l.db", "--json"]
-    assert app(words, standalone_mode=False) == 1
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (told["new"], len(told["refused"])) == (0, 2)
-    assert "call: 'a' is unknown here" in told["refused"][0]
-
-
 @contextmanager
 def gateway() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A server that answers as our gateway does, and what it was asked."""
     asked: list[dict[str, Any]] = []
 
-    class Answering(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            message = {"role": "assistant", "content": asked[-1]["model"]}
-            answer = {
-                "id": f"chatcmpl-{len(asked)}",
-                "object": "chat.completion",
-                "created": 1,
-                "model": asked[-1]["model"],
-                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-                "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-            }
-            body = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(method: str, path: str, body: bytes) -> dict[str, Any]:
+        asked.append(json.loads(body))
+        model = asked[-1]["model"]
+        choice = {"index": 0, "message": {"role": "assistant", "content": model}, "finish_reason": "stop"}
+        about = {"id": f"chatcmpl-{len(asked)}", "object": "chat.completion", "created": 1, "model": model}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        return {**about, "choices": [choice], "usage": usage}
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
+    with answering(answer) as url:
+        yield url, asked
 
 
 @pytest.mark.slow
@@ -170,17 +134,19 @@ def test_real_tensorzero_reads_the_file_and_divides_calls_among_the_arms(tmp_pat
         assert Counter(each["model"] for each in asked[:-1]) == {f"policy@{name}": n for name, n in variants.items()}
 
 
-async def test_feedback_on_an_answer_of_ours_is_stored_once(sqlite_url: str, tmp_path: Path) -> None:
+async def test_feedback_on_an_answer_of_ours_is_stored_once_and_on_what_is_not_on_record_refused(
+    sqlite_url: str, tmp_path: Path
+) -> None:
     async with Served(sqlite_url) as served:
         set_endpoint(served.db, "m", [Arm(name="stable", policy="v")], at=0.0)
         call = await served.chat("s")
         lines = [json.dumps(line | {"call": call}) for line in LINES[:2]]
         (tmp_path / "lines").write_text("\n".join([*lines, ""]))
-        words = ["feedback", "import", str(tmp_path / "lines"), "--store", sqlite_url, "--json"]
-        first, again = (json.loads(CliRunner().invoke(app, words).stdout.splitlines()[-1]) for _ in range(2))
-        assert first == {"new": 2, "known": 0, "refused": []}
-        assert again == {"new": 0, "known": 2, "refused": []}
-        assert [(one.kind, one.value) for _, one in FEEDBACK.recent(served.db, limit=9)] == [
-            ("thumb", 0.0),
-            ("thumb", 1.0),
-        ]
+        words = ("feedback", "import", str(tmp_path / "lines"), "--store", sqlite_url)
+        assert typed_json(*words) == {"new": 2, "known": 0, "refused": []}
+        (tmp_path / "lines").write_text("\n".join([*lines, *map(json.dumps, LINES[2:4])]))
+        told = typed_json(*words, code=1)
+        assert (told["new"], told["known"], len(told["refused"])) == (0, 2, 2)
+        assert "call: 'b' is unknown here" in told["refused"][0]
+        stored = [(one.kind, one.value) for _, one in FEEDBACK.recent(served.db, limit=9)]
+        assert stored == [("thumb", 0.0), ("thumb", 1.0)]

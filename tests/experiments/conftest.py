@@ -9,6 +9,7 @@ import pytest
 from loomrl.artifacts import open_artifacts
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import train
+from tests.experiments.runs import places
 
 
 @pytest.fixture(scope="session")
@@ -21,16 +22,10 @@ def warm_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            places = {
-                "store_url": f"sqlite:///{folder}/loom.db",
-                "artifact_url": str(folder / "artifacts"),
-                "train.folder": str(folder / "runs"),
-                "train.updates": 1,
-                "train.checkpoint_every": 1,
-                "evaluation.episodes": 1,
-            }
-            train(resolve(["language/math_tiny"]).override(places), run="warm")
-            open_artifacts(places["artifact_url"]).get_folder("runs/warm/000000", made)
+            short = {"train.updates": 1, "train.checkpoint_every": 1, "evaluation.episodes": 1}
+            experiment = resolve(["language/math_tiny"]).override(places(folder) | short)
+            train(experiment, run="warm")
+            open_artifacts(experiment.artifact_url).get_folder("runs/warm/000000", made)
     return made / "model"
 
 

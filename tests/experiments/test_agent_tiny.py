@@ -12,25 +12,18 @@ from loomrl.algorithms.language import lesson as language
 from loomrl.experiments.evaluate import evaluate_policies
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import TrainResult, train
-from tests.algorithms.language_support import shuffled
+from tests.algorithms.language_support import QUIET, shuffled
+from tests.experiments.runs import places
+from tests.needs import CLIENTS, needs
 
 pytestmark = [
     pytest.mark.system,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(sys.platform != "linux", reason="agents need Linux"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    QUIET,
 ]
 AGENTS = Path(market.__file__).parent
-CLIENTS = Path(__file__).parents[2] / ".venv-clients/bin/python"
 ENVIRONMENT = "environments.0.settings"
-
-
-def places(folder: Path) -> dict[str, str]:
-    return {
-        "store_url": f"sqlite:///{folder}/loom.db",
-        "artifact_url": str(folder / "artifacts"),
-        "train.folder": str(folder / "runs"),
-    }
 
 
 def run(folder: Path, **changes: Any) -> TrainResult:
@@ -67,7 +60,7 @@ def test_attempts_of_an_agent_are_played_while_the_learner_works(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "agent",
-    ["shop", pytest.param("shop_sdk", marks=pytest.mark.skipif(not CLIENTS.exists(), reason="needs make clients"))],
+    ["shop", pytest.param("shop_sdk", marks=[pytest.mark.slow, needs("the clients")])],
 )
 def test_an_oracle_is_evaluated_through_either_agent(tmp_path: Path, agent: str) -> None:
     changes = {

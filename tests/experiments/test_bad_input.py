@@ -1,16 +1,29 @@
 """Whatever a person types, a command ends in a line or two of ours and exit status 1 or 2."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from loomrl.experiments.cli import main
+from tests.command_line import typed_json
 
 BIG = "9" * 23
 ALIASES = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
+STRANGE = """
+import gymnasium
+
+
+def made():
+    return None
+
+
+class World(gymnasium.Env):
+    observation_space = gymnasium.spaces.Text(3)
+    action_space = gymnasium.spaces.Discrete(2)
+"""
+WORLD = "environment={kind: custom, entry_point: 'strange:World'}"
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +39,7 @@ def _among_strange_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     Path("kind.yaml").write_text("kind: [a]\n")
     Path("text.db").write_text("no database " * 100)
     Path("folder").mkdir()
+    Path("strange.py").write_text(STRANGE)
     for name, text in (("broken", "not json"), ("other", "[]"), ("word", '{"max_position_embeddings": "x"}')):
         Path(name).mkdir()
         Path(name, "config.json").write_text(text)
@@ -93,11 +107,32 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["jobs", "list", "--address", "http://127.0.0.1:99999"], ["99999"]),
         (["bench", "envs", "only=[Maht]", "--quick"], ["'Maht'", "Did you mean 'Math'?"]),
         (["policies", "export", "nope", "text.db"], ["'nope'", "RUN/NUMBER"]),
+        (["show", "maht"], ["'maht'", "Did you mean 'math'?"]),
+        (["show", "math", "seeed=1"], ["seeed=1", "Did you mean 'seed'?"]),
+        (["evaluate", "math", "--policy", "orcale"], ["'orcale'", "Did you mean 'oracle'?"]),
+        (["evaluate", "math", "environments.0.id=Maht"], ["'Maht'", "Did you mean 'Math'?"]),
+        (["evaluate", "math", "environments.0.families=[algbra]"], ["algbra", "algebra.linear"]),
+        (["evaluate", "math", "--policy", "nowhere/3"], ["nowhere/3"]),
+        (["evaluate", "nope"], ["'nope' is no experiment, no run in", "Latest runs: none", "34 more"]),
+        (["evaluate", "--policy", "strange:make"], ["'make'", "It defines made, World. Did you mean 'made'?"]),
+        (["envs", "check", "Math", "max_stepps=3"], ["max_stepps", "Did you mean 'max_steps'"]),
+        (["train", "math", "algorithm={kind: custom, entry_point: 'no.such:X'}"], ["no.such:X", "importable"]),
+        (["policies", "show", "nobody/1"], ["nobody/1"]),
+        (["show", "language/math_tiny", "environments.0.settings.foo=1"], ["foo=1: no such setting here"]),
+        (["show", "math", "algorithm.model={path: /no/where}"], ["model.path='/no/where': there is no such folder"]),
+        (["show", "math", "rewards.parts=[{kind: custom, entry_point: 'strange:no'}]"], ["It defines made"]),
+        (["show", "control/cartpole", "environment.id=CartPole-v9"], ["CartPole", "v9"]),
+        (["train", "control/cartpole", WORLD], ["observation space is Text", "is not supported"]),
+        (["show", "math", "algorithm.clip=0.1"], ["low, high, dual", "Write algorithm.clip.low=0.1"]),
+        (["sweep", "cartpole", "trials=ten"], ["trials='ten'", "Write samples."]),
+        (["runs", "--store", "mysql://x/y"], ["mysql", "sqlite"]),
+        (["show", "math", "environments.0.version=9.9"], ["environments.0.version=9.9", "string"]),
     ],
 )
 def test_bad_input_ends_in_a_line_that_names_it(
     words: list[str], said: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("ray.init", lambda *_, **__: pytest.fail("Ray was started"))
     message = said_to(words, monkeypatch, capsys)
     assert "Traceback" not in message
     assert all(part in message for part in said), message
@@ -120,16 +155,7 @@ def test_an_environment_without_families_is_refused_by_name(
 def test_an_id_that_is_not_there_is_answered_with_those_that_are(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["loomrl", "evaluate", "math", "--episodes", "1"])
-    main_ended(monkeypatch)
-    with sqlite3.connect("loom.db") as db:
-        ((run,),) = db.execute("select id from runs").fetchall()
+    run = typed_json("evaluate", "math", "--episodes", "1")["run"]
     said = said_to(["train", "--resume", "--run", run[:-1]], monkeypatch, capsys)
     assert f"Known: {run}." in said
     assert f"Did you mean {run!r}?" in said
-
-
-def main_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code in (0, None)

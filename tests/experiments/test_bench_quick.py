@@ -15,13 +15,13 @@ from loomrl.experiments.bench.rounds import medians, run_part, spread
 from loomrl.experiments.commands import bench
 
 
-def figures(name: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "loomrl", "bench", name, "--quick", "--json"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+def benched(*words: str) -> str:
+    command = [sys.executable, "-m", "loomrl", "bench", *words]
+    quiet = os.environ | {"OMP_NUM_THREADS": "1"}
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=root, env=quiet, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+    return done.stdout
 
 
 def test_figures_of_rounds_are_medians_and_ratios_have_their_range() -> None:
@@ -77,12 +77,27 @@ def assert_more_actors_than_processes(told: dict[str, Any]) -> None:
 
 
 def assert_matches(told: dict[str, Any]) -> None:
-    assert {"ppo_vs_rllib", "ppo32_vs_rllib", "sac_vs_rllib"} <= set(told)
+    for kind in ("ppo", "ppo32", "sac"):
+        low, high = told[f"{kind}_vs_rllib_range"]
+        assert low <= told[f"{kind}_vs_rllib"] <= high
+    assert told["ours_ppo_8"]["steps_per_cpu_s"] > told["rllib_ppo_8"]["steps_per_cpu_s"]
+    assert told["ours_ppo_8"]["peak_mb"] > 100
 
 
 def assert_pages(told: dict[str, Any]) -> None:
     assert told["slowest_page_ms_p95"] == max(told["page_ms_p95"].values()) > 0
     assert 0 < told["live_delay_ms"] <= told["live_delay_ms_p95"]
+
+
+def assert_error_rates_that_peeking_breaks(found: dict[str, Any]) -> None:
+    assert found["false_rollback"] <= 0.1
+    assert found["missed"] <= 0.15
+    assert found["detect_20"] <= 150
+    assert found["detect_10"] <= 500
+    rates = found["false_rollbacks"]
+    assert rates["all six metrics, ramp"]["peeking"] > 0.5
+    assert rates["rate 0.3 to 0.9 in a day, shares against it"]["peeking"] > 0.9
+    assert found["good"]["promoted"] > 0.5
 
 
 @pytest.mark.slow
@@ -97,7 +112,18 @@ def assert_pages(told: dict[str, Any]) -> None:
         ("scale", assert_more_actors_than_processes),
         ("control", assert_matches),
         ("console", assert_pages),
+        ("release", assert_error_rates_that_peeking_breaks),
     ],
 )
 def test_quick_benchmark_prints_every_figure(name: str, assert_figures: Callable[[dict[str, Any]], None]) -> None:
-    assert_figures(figures(name))
+    assert_figures(json.loads(benched(name, "--quick", "--json").splitlines()[-1]))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_picture_of_the_release_bench_shows_both_releases_and_their_ends(tmp_path: Path) -> None:
+    benched("release", f"picture={tmp_path}/bounds.svg")
+    text = (tmp_path / "bounds.svg").read_text()
+    assert text.count('class="ours"') == 2
+    assert "peeking rolls back" in text
+    assert "ours rolls back" in text

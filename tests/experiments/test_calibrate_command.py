@@ -15,6 +15,7 @@ from loomrl.hub.open import open_endpoint_hub
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.feedback import append_feedback
+from tests.command_line import typed_json
 from tests.feedback.support import said, served
 from tests.feedback.test_calibration import honest
 from tests.gym.rubric_support import NO, YES, ScriptedJudge, serve_judge
@@ -44,8 +45,8 @@ def folder(tmp_path: Path, judge: ScriptedJudge) -> Path:
     return tmp_path
 
 
-def call(folder: Path, command: str, *words: str, experiment: str = "talk.yaml") -> Result:
-    given = [command, "talk", "--experiment", str(folder / experiment), "--store", f"sqlite:///{folder}/loom.db"]
+def call(folder: Path, command: str, *words: str, experiment: str = "talk.yaml", name: str = "talk") -> Result:
+    given = [command, name, "--experiment", str(folder / experiment), "--store", f"sqlite:///{folder}/loom.db"]
     return CliRunner().invoke(app, ["rewards", *given, *words], catch_exceptions=False)
 
 
@@ -60,11 +61,9 @@ def test_ratings_on_record_become_a_map_and_rewards_are_what_it_says(folder: Pat
     made = json.loads(out.read_text())
     assert made["people"][0] < 0.1
     assert made["people"][-1] > 0.9
-    rewards = ["rewards", "run", "talk", "--once", "--store", f"sqlite:///{folder}/loom.db", "--json"]
-    given = ["--experiment", str(folder / "talk.yaml"), f"parts.0.calibration={out}"]
-    CliRunner().invoke(app, [*rewards, *given], catch_exceptions=False)
-    shown = ["rewards", "show", "t5", "--store", f"sqlite:///{folder}/loom.db", "--json"]
-    (reward,) = json.loads(CliRunner().invoke(app, shown, catch_exceptions=False).stdout)["rewards"]
+    call(folder, "run", "--once", f"parts.0.calibration={out}")
+    at = ("--store", f"sqlite:///{folder}/loom.db")
+    (reward,) = typed_json("rewards", "show", "t5", *at)["rewards"]
     part = reward["content"]["components"]["rubric"]
     assert part["evidence"]["raw"] == 0.5
     assert part["value"] == pytest.approx(made["people"][made["judge"].index(0.5)], abs=1e-6)
@@ -84,8 +83,7 @@ def test_the_table_names_everything_and_without_agreement_there_is_no_map(folder
 
 def test_people_are_asked_in_the_inbox_and_too_few_answers_are_refused(folder: Path) -> None:
     assert json.loads(call(folder, "ask", "--count", "3", "--json").stdout) == {"trajectories": 3, "questions": 6}
-    words = ["--json", "feedback", "questions", "--store", f"sqlite:///{folder}/loom.db"]
-    questions = json.loads(CliRunner().invoke(app, words).stdout)["questions"]
+    questions = typed_json("feedback", "questions", "--store", f"sqlite:///{folder}/loom.db")["questions"]
     asked = [each["choices"] for each in questions if "The answer is kind." in json.dumps(each)]
     assert asked == [["no", "partly", "yes"]] * 3
     with pytest.raises(DataError, match="people rated 0 trajectories"):
@@ -103,16 +101,4 @@ def test_what_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(ConfigError, match="has no part of kind rubric"):
         call(folder, "calibrate", experiment="bare.yaml")
     with pytest.raises(ConfigError, match=r"name='tolk' is unknown.*Did you mean 'talk'"):
-        CliRunner().invoke(
-            app,
-            [
-                "rewards",
-                "ask",
-                "tolk",
-                "--experiment",
-                str(folder / "talk.yaml"),
-                "--store",
-                f"sqlite:///{folder}/loom.db",
-            ],
-            catch_exceptions=False,
-        )
+        call(folder, "ask", name="tolk")

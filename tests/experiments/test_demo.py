@@ -16,13 +16,14 @@ from loomrl.algorithms.language import lesson as language
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import TrainResult, train
 from loomrl.telemetry.metric import Metric
-from tests.algorithms.language_support import shuffled
+from tests.algorithms.language_support import QUIET, shuffled
+from tests.experiments.runs import places
 from tests.inference.sample_models import core_below
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1200),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    QUIET,
 ]
 
 
@@ -30,12 +31,7 @@ Warm = dict[str, object]
 
 
 def run(folder: Path, name: str, **changes: Any) -> TrainResult:
-    places = {
-        "store_url": f"sqlite:///{folder}/loom.db",
-        "artifact_url": str(folder / "artifacts"),
-        "train.folder": str(folder / "runs"),
-    }
-    return train(resolve([f"language/{name}"]).override(places | changes), run="r")
+    return train(resolve([f"language/{name}"]).override(places(folder) | changes), run="r")
 
 
 @pytest.mark.parametrize("name", ["math_tiny", "math_tiny_grpo", "math_tiny_rloo"])

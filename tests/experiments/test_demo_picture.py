@@ -1,17 +1,18 @@
 """A policy learns from pictures, and only from what is on them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import TrainResult, train
+from tests.algorithms.language_support import QUIET
+from tests.experiments.runs import places
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1200),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    QUIET,
 ]
 
 
@@ -19,13 +20,7 @@ def run(folder: Path, *, blind: bool) -> TrainResult:
     experiment = resolve(["language/picture_tiny"])
     (environment,) = experiment.model_dump()["environments"]
     environment["settings"] = {**environment["settings"], "blind": blind}
-    places: dict[str, Any] = {
-        "store_url": f"sqlite:///{folder}/loom.db",
-        "artifact_url": str(folder / "artifacts"),
-        "train.folder": str(folder / "runs"),
-        "environments": [environment],
-    }
-    return train(experiment.override(places), run="r")
+    return train(experiment.override(places(folder) | {"environments": [environment]}), run="r")
 
 
 def test_a_policy_that_sees_learns_the_colour_and_one_that_is_blind_stays_at_chance(tmp_path: Path) -> None:

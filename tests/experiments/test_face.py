@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.cli import GROUPS, app
-from loomrl.experiments.commands.face import ANYWHERE, Noun
-from loomrl.experiments.commands.former import FORMER
+from loomrl.experiments.commands.face import ANYWHERE, FORMER, Noun
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.runs import Run, asked_to_stop, start_run

@@ -5,21 +5,19 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
 from loomrl.config import HubConfig
 from loomrl.errors import LoomError
-from loomrl.experiments.cli import app
 from loomrl.feedback import client
 from loomrl.feedback.client import FeedbackClient, FeedbackError
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.serving.retention.sweep import Sweeper
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.sessions import list_opt_outs
+from tests.command_line import typed, typed_json
 from tests.serving.feedback_support import DAY_S, Served
 
 pytestmark = pytest.mark.system
@@ -32,38 +30,31 @@ async def served(sqlite_url: str) -> AsyncIterator[Served]:
         yield opened
 
 
-def run(*words: str, store: str) -> dict[str, Any]:
-    done = CliRunner().invoke(app, [*words, "--store", store, "--json"], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
 async def test_the_command_gives_and_lists_feedback(served: Served) -> None:
+    at = ("--store", served.store_url)
     call = await served.chat("s")
     other = await served.chat("s", "again")
-    told = run("feedback", "give", "s", "--thumb", "down", "--call", call, "--comment", "no", store=served.url)
+    told = typed_json("feedback", "give", "s", "--thumb", "down", "--call", call, "--comment", "no", *at)
     assert (told["kind"], told["new"]) == ("thumb", 1)
-    assert run("feedback", "give", "s", "--stars", "4", "--id", "x", store=served.url)["new"] == 1
-    assert run("feedback", "give", "s", "--stars", "4", "--id", "x", store=served.url)["new"] == 0
-    run("feedback", "give", "s", "--success", "1", "--reward", "3", store=served.url)
-    run("feedback", "give", "s", "--call", call, "--over", other, store=served.url)
-    run("feedback", "give", "s", "--abandoned", store=served.url)
-    run("feedback", "give", "s", "--correction", "mail ada@example.org", store=served.url)
-    found = run("feedback", "list", "--trajectory", "s", store=served.url)["feedback"]
+    assert typed_json("feedback", "give", "s", "--stars", "4", "--id", "x", *at)["new"] == 1
+    assert typed_json("feedback", "give", "s", "--stars", "4", "--id", "x", *at)["new"] == 0
+    typed_json("feedback", "give", "s", "--success", "1", "--reward", "3", *at)
+    typed_json("feedback", "give", "s", "--call", call, "--over", other, *at)
+    typed_json("feedback", "give", "s", "--abandoned", *at)
+    typed_json("feedback", "give", "s", "--correction", "mail ada@example.org", *at)
+    found = typed_json("feedback", "list", "--trajectory", "s", *at)["feedback"]
     kinds = ["correction", "abandoned", "choice", "choice", "outcome", "stars", "thumb"]
     assert [one["kind"] for one in found] == kinds
     assert "example.org" not in json.dumps(found)
-    assert run("feedback", "list", "--trajectory", "nobody", store=served.url)["feedback"] == []
-    shown = CliRunner().invoke(app, ["feedback", "list", "--store", served.url]).stdout
-    assert "correction" in shown
+    assert typed_json("feedback", "list", "--trajectory", "nobody", *at)["feedback"] == []
+    assert "correction" in typed("feedback", "list", *at)
     for words, said in (
-        (("give", "nobody", "--thumb", "up"), "session: 'nobody' is unknown here"),
-        (("give", "s", "--thumb", "sideways"), "it must be 'up' or 'down'"),
-        (("give", "s"), "nothing is said"),
+        ("give nobody --thumb up", "session: 'nobody' is unknown here"),
+        ("give s --thumb sideways", "it must be 'up' or 'down'"),
+        ("give s", "nothing is said"),
     ):
         with pytest.raises(LoomError, match=said):
-            run("feedback", *words, store=served.url)
+            typed("feedback", *words.split(), *at)
 
 
 async def test_the_client_gives_feedback_once_and_says_what_was_refused(
@@ -72,7 +63,7 @@ async def test_the_client_gives_feedback_once_and_says_what_was_refused(
     call = await served.chat("s")
 
     def talk() -> None:
-        with FeedbackClient(served.local.url, key=served.mine) as feedback:
+        with FeedbackClient(served.url, key=served.mine) as feedback:
             assert feedback.give(call=call, thumb="up")["trajectory"] == "s"
             assert feedback.give("s", thumb="up")["new"] == 1, "the same again is said again"
             assert feedback.give("s", stars=3, id="x")["new"] == 1
@@ -82,7 +73,7 @@ async def test_the_client_gives_feedback_once_and_says_what_was_refused(
             assert refused.value.status == 400
             with pytest.raises(FeedbackError, match="unknown here"):
                 feedback.give("nobody", thumb="up")
-        with FeedbackClient(served.local.url) as stranger, pytest.raises(FeedbackError, match="key"):
+        with FeedbackClient(served.url) as stranger, pytest.raises(FeedbackError, match="key"):
             stranger.give("s", thumb="up")
         monkeypatch.setattr(client, "time", SimpleNamespace(sleep=lambda seconds: None))
         with FeedbackClient("http://127.0.0.1:9") as nobody, pytest.raises(FeedbackError, match="Is the gateway up"):
@@ -119,29 +110,26 @@ async def test_a_person_is_forgotten_and_archives_are_read(served: Served, tmp_p
     await served.chat("hers", "her words", user="ada")
     await served.chat("old", "old words")
     served.archive()
-    with open_endpoint_hub(served.url, "m", HubConfig()) as hub:
+    with open_endpoint_hub(served.store_url, "m", HubConfig()) as hub:
         sweeper = Sweeper(served.db, hub, "m", artifact_url=str(tmp_path / "artifacts"))
         sweeper.sweep_trajectories(now=served.now() + 40 * DAY_S)
-    read = run("data", "archives", "--read", "--endpoint", "m", store=served.url)["trajectories"]
-    assert sorted(one["id"] for one in read) == ["hers", "old"]
-    assert [one["threads"][0][0]["content"] for one in read if one["id"] == "old"] == ["old words"]
-    (file,) = run("data", "archives", "--endpoint", "m", store=served.url)["files"]
+    at = ("--endpoint", "m", "--store", served.store_url)
+
+    def read(*words: str) -> dict[str, str]:
+        found = typed_json("data", "archives", "--read", *words, *at)["trajectories"]
+        return {one["id"]: one["threads"][0][0]["content"] for one in found}
+
+    assert read().keys() == {"hers", "old"}
+    assert read()["old"] == "old words"
+    (file,) = typed_json("data", "archives", *at)["files"]
     assert (file["state"], file["count"]) == ("kept", 2)
-    done = run("people", "forget", "ada", "--endpoint", "m", "--opt-out", store=served.url)
+    done = typed_json("people", "forget", "ada", "--opt-out", *at)
     assert (done["sessions"], done["archived"]) == (1, 1)
     (out,) = list_opt_outs(served.db, "m")
     assert out.person == done["person"]
-    left = run("data", "archives", "--read", "--endpoint", "m", "--since", "2020-01-01", store=served.url)[
-        "trajectories"
-    ]
-    assert [one["id"] for one in left] == ["old"]
-    assert (
-        run("data", "archives", "--read", "--endpoint", "m", "--until", "2020-01-01", store=served.url)["trajectories"]
-        == []
-    )
-    for words in (("data", "archives", "--read"), ("data", "archives"), ("people", "forget", "bob")):
-        shown = CliRunner().invoke(app, [*words, "--endpoint", "m", "--store", served.url], catch_exceptions=False)
-        assert shown.exit_code == 0
-        assert "words" not in shown.stdout or "old words" in shown.stdout
+    assert read("--since", "2020-01-01") == {"old": "old words"}
+    assert read("--until", "2020-01-01") == {}
+    assert "old words" in typed("data", "archives", "--read", *at)
+    assert "words" not in typed("data", "archives", *at) + typed("people", "forget", "bob", *at)
     with pytest.raises(LoomError, match="Did you mean 'm'"):
-        run("people", "forget", "ada", "--endpoint", "mm", store=served.url)
+        typed("people", "forget", "ada", "--endpoint", "mm", "--store", served.store_url)

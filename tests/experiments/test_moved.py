@@ -1,26 +1,23 @@
 """A run's folder and its database may move together; what is gone is named as gone."""
 
-import json
 import shutil
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import pytest
-from typer.testing import CliRunner
 
-from loomrl.config import ControlExperiment, Network
+from loomrl.config import Network
 from loomrl.control.network import ActorCritic
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.space import acts, seen
 from loomrl.errors import ArtifactError
-from loomrl.experiments.cli import app
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train_control import ControlTraining
 from loomrl.store import open_store
+from tests.command_line import typed_json
 
 
 class Still:
@@ -55,7 +52,6 @@ def begun() -> int:
     """The steps of the run after it was begun, or gone on with, in this folder."""
     small = {"evaluation.episodes": 2, "evaluation.every": None}
     experiment = resolve(["control/cartpole"]).override(small)
-    assert isinstance(experiment, ControlExperiment)
     with open_store("sqlite:///loom.db") as db:
         training = ControlTraining.opened(Still(), experiment, "pole", db, clock=time.time)
         training.begin()
@@ -63,12 +59,6 @@ def begun() -> int:
             training.done = 512
             training.keep()
         return training.done
-
-
-def run_json(*words: str) -> Any:
-    done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +92,11 @@ def moved(trained: Path, tmp_path: Path) -> Iterator[Path]:
 
 def test_moved_run_is_judged_exported_traced_and_resumed(moved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(moved)
-    judged = run_json("evaluate", "pole", "--episodes", "2")["policies"]
+    judged = typed_json("evaluate", "pole", "--episodes", "2")["policies"]
     assert judged["pole"]["overall"]["episodes"] == 2
-    exported = run_json("policies", "export", version(moved), "out")["policy"]
+    exported = typed_json("policies", "export", version(moved), "out")["policy"]
     assert exported == version(moved)
-    assert run_json("policies", "show", exported)["url"] == last(moved)
+    assert typed_json("policies", "show", exported)["url"] == last(moved)
     assert begun() == 512
     assert not list(moved.parent.glob("first*"))
 
@@ -116,7 +106,7 @@ def test_moved_run_is_found_beside_its_database_from_any_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = f"sqlite:///{moved}/loom.db"
-    assert run_json("policies", "export", "pole", "out", "--store", store)["policy"] == version(moved)
+    assert typed_json("policies", "export", "pole", "out", "--store", store)["policy"] == version(moved)
     assert not (tmp_path / "artifacts").exists()
 
 
@@ -128,7 +118,11 @@ def test_what_was_deleted_is_named_before_anything_is_trained_again(
     name = last(moved)
     place = moved / "artifacts" / gone.format(last=name)
     place.unlink() if place.is_file() else shutil.rmtree(place)
-    for go_on in (partial(run_json, "evaluate", "pole"), partial(run_json, "policies", "export", "pole", "out"), begun):
+    for go_on in (
+        partial(typed_json, "evaluate", "pole"),
+        partial(typed_json, "policies", "export", "pole", "out"),
+        begun,
+    ):
         with pytest.raises(ArtifactError) as caught:
             go_on()
         said = str(caught.value)

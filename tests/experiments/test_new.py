@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from loomrl.config import Experiment
 from loomrl.errors import ConfigError
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.new import KINDS, make_new
 from loomrl.experiments.shipped import names, resolve
+from tests.command_line import typed
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def loomrl(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.system
 @pytest.mark.parametrize("name", [pytest.param("word_game", marks=pytest.mark.slow), "mine.word_game"])
 def test_a_new_environment_passes_the_checker(name: str) -> None:
-    assert "WordGameEnvironment" in loomrl("new", "env", name).stdout
+    assert "WordGameEnvironment" in typed("new", "env", name)
     done = loomrl("envs", "check", f"{name}:WordGameEnvironment")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WordGameEnvironment 0.1.0 passes" in done.stdout
@@ -59,7 +59,6 @@ def test_new_files_have_the_users_names_and_are_sound() -> None:
     made = make_new("algorithm", "mine.high_bar")
     assert made.files == ("mine/high_bar.py", "mine/high_bar.yaml")
     experiment = resolve(["mine/high_bar.yaml"])
-    assert isinstance(experiment, Experiment)
     assert experiment.name == "high_bar"
     assert type(open_algorithm(experiment)).__name__ == "HighBarConfig"
     make_new("agent", "word_adder")
@@ -96,7 +95,7 @@ def test_names_that_cannot_be_are_refused(folder: Path, what: str, name: str, sa
 
 
 @pytest.mark.parametrize(
-    ("typed", "completed"),
+    ("said", "completed"),
     [
         ("loomrl quer", ["query"]),
         ("loomrl train language/math_tiny_g", ["language/math_tiny_grpo"]),
@@ -106,10 +105,10 @@ def test_names_that_cannot_be_are_refused(folder: Path, what: str, name: str, sa
         ("loomrl train --res", ["--resume"]),
     ],
 )
-def test_a_shell_completes_commands_experiments_and_options(folder: Path, typed: str, completed: list[str]) -> None:
+def test_a_shell_completes_commands_experiments_and_options(folder: Path, said: str, completed: list[str]) -> None:
     (folder / "own.yaml").write_text("")
-    words = {"_LOOMRL_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-    assert loomrl(**words).stdout.split() == completed
+    words = {"_LOOMRL_COMPLETE": "complete_bash", "COMP_WORDS": said, "COMP_CWORD": str(said.count(" "))}
+    assert typed(env=words, prog_name="loomrl").split() == completed
 
 
 def test_a_shell_gets_its_script() -> None:

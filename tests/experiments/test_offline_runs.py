@@ -1,18 +1,15 @@
 """Logged data from the command line: recorded, learnt from, gone on from, judged, and asked by the gate."""
 
-import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
-from typer.testing import CliRunner
 
 from loomrl.config import ControlExperiment
 from loomrl.control.logged import read_minari
-from loomrl.errors import ConfigError
-from loomrl.experiments.cli import app
+from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.experiments.train import train
@@ -21,8 +18,9 @@ from loomrl.store.runs import POLICIES
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
+from tests.command_line import typed_json
 from tests.control.logged_support import minari_folder
-from tests.experiments.test_train_control import assert_goes_on
+from tests.experiments.runs import assert_goes_on, places
 from tests.release.test_gate_control import GOOD, export
 from tests.serving.control_support import control_policy
 
@@ -30,17 +28,11 @@ __all__ = ["minari_folder"]
 pytestmark = [pytest.mark.system, *MARKS, pytest.mark.usefixtures("minari_folder")]
 
 
-def told(*words: str) -> dict[str, Any]:
-    done = CliRunner().invoke(app, [*words, "--json"])
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
-
-
 def recorded(folder: Path, *more: str, steps: int = 600) -> dict[str, Any]:
     """A good policy and a random one, half each."""
     good = export(folder / "good", GOOD)
     words = ["data", "record", "pole/mixed-v0", good, "--policy", "random", "--steps", str(steps)]
-    return told(*words, f"store_url=sqlite:///{folder}/loom.db", *more)
+    return typed_json(*words, f"store_url=sqlite:///{folder}/loom.db", *more)
 
 
 def experiment(folder: Path, **changes: Any) -> ControlExperiment:
@@ -49,12 +41,10 @@ def experiment(folder: Path, **changes: Any) -> ControlExperiment:
         environment={"id": "CartPole-v1"},
         algorithm={"kind": "iql", "network": {"hidden": [16]}, "batch": 32},
         data={"minari": "pole/mixed-v0"},
-        train={"steps": 60, "checkpoint_every": 20, "tell_every": 20, "folder": str(folder / "runs")},
+        train={"steps": 60, "checkpoint_every": 20, "tell_every": 20},
         evaluation={"every": 30, "episodes": 2},
-        store_url=f"sqlite:///{folder}/loom.db",
-        artifact_url=str(folder / "artifacts"),
     )
-    return base.override(changes)
+    return base.override(places(folder) | changes)
 
 
 def test_a_data_set_is_recorded_with_its_probabilities_and_once(tmp_path: Path) -> None:
@@ -64,9 +54,8 @@ def test_a_data_set_is_recorded_with_its_probabilities_and_once(tmp_path: Path) 
     assert good["steps"] == random["steps"] == 300
     assert good["return"] > 3 * random["return"]
     assert made["with_logprobs"]
-    again = CliRunner().invoke(app, ["data", "record", "pole/mixed-v0", "control/cartpole"])
-    assert again.exit_code != 0
-    assert "Raise its version" in str(again.exception) + again.output
+    with pytest.raises(LoomError, match="Raise its version"):
+        typed_json("data", "record", "pole/mixed-v0", "control/cartpole")
 
 
 def test_a_policy_with_a_memory_is_recorded_with_what_it_remembers_of_each_episode(tmp_path: Path) -> None:
@@ -74,7 +63,7 @@ def test_a_policy_with_a_memory_is_recorded_with_what_it_remembers_of_each_episo
         policy = control_policy(pole.observation_space, memory="gru", seed=3)
     policy.save(tmp_path / "remembers")
     words = ["data", "record", "pole/memory-v0", str(tmp_path / "remembers"), "--greedy", "--steps", "80"]
-    told(*words, f"store_url=sqlite:///{tmp_path}/loom.db")
+    typed_json(*words, f"store_url=sqlite:///{tmp_path}/loom.db")
     episodes = read_minari("pole/memory-v0", policy.observation_space, policy.action_space)
     assert len(episodes) > 1
     for episode in episodes:
@@ -102,9 +91,7 @@ def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded(tmp_path, steps=200)
-    small = {"kind": kind, "network": {"hidden": [16]}, "batch": 32}
-    settings = experiment(tmp_path, algorithm=small)
-    assert_goes_on(settings, tmp_path, monkeypatch)
+    assert_goes_on(experiment(tmp_path, **{"algorithm.kind": kind}), monkeypatch)
 
 
 def test_a_run_goes_on_online_from_another_ones_version(tmp_path: Path) -> None:
@@ -125,36 +112,26 @@ def test_a_policy_is_judged_by_the_log_of_another(tmp_path: Path) -> None:
     recorded(tmp_path, steps=2000)
     bad = export(tmp_path / "bad", (0.0, 0.0, -1.0, 0.0))
     words = ["data", "judge", "pole/mixed-v0", bad, "--policy", str(tmp_path / "good"), "--gamma", "0.5", "--sampled"]
-    found = told(*words, f"store_url=sqlite:///{tmp_path}/loom.db")["policies"]
+    found = typed_json(*words, f"store_url=sqlite:///{tmp_path}/loom.db")["policies"]
     one = found[str(tmp_path / "good")]
     assert one["dr"]["low"] <= 2.0 <= one["dr"]["high"] + 0.2
     assert one["left_out"] == 0
     assert one["logged"]["count"] == found[bad]["logged"]["count"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "outcome", "words"),
-    [
-        ("at_least: 1.0, effective: 1", "passed", "at least 1 is proved"),
-        ("at_least: 3.0, effective: 1", "failed", "at least 3 is not proved"),
-        ("at_least: 1.0, effective: 100000", "error", "episodes of this policy, and 100000 are needed"),
-    ],
-)
-def test_the_gate_asks_the_log(asked: str, outcome: str, words: str, tmp_path: Path) -> None:
+def test_the_gate_asks_the_log(tmp_path: Path) -> None:
     recorded(tmp_path, steps=1500)
-    suite = resolve_suite(
-        "control_tiny",
-        [
-            f"logged={{data: {{minari: pole/mixed-v0}}, gamma: 0.5, sampled: true, {asked}}}",
-            "benchmarks.0.episodes=8",
-            "benchmarks.0.at_least=null",
-            "regression=null",
-            "cost=null",
-            "safety.forbidden=null",
-        ],
-    )
+    log = "logged={data: {minari: pole/mixed-v0}, gamma: 0.5, sampled: true, %s}"
+    others = ["regression=null", "cost=null", "safety.forbidden=null"]
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        verdict = judge_version(str(tmp_path / "good"), None, suite, db)
-    (check,) = [one for one in verdict.report["checks"] if one["name"] == "logged pole/mixed-v0"]
-    assert check["state"] == outcome, check["reason"]
-    assert words in check["reason"]
+        for asked, outcome, words in (
+            ("at_least: 1.0, effective: 1", "passed", "at least 1 is proved"),
+            ("at_least: 3.0, effective: 1", "failed", "at least 3 is not proved"),
+            ("at_least: 1.0, effective: 100000", "error", "episodes of this policy, and 100000 are needed"),
+        ):
+            episodes = ["benchmarks.0.episodes=8", "benchmarks.0.at_least=null"]
+            suite = resolve_suite("control_tiny", [log % asked, *episodes, *others])
+            verdict = judge_version(str(tmp_path / "good"), None, suite, db)
+            (check,) = [one for one in verdict.report["checks"] if one["name"] == "logged pole/mixed-v0"]
+            assert check["state"] == outcome, check["reason"]
+            assert words in check["reason"]

@@ -12,15 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 from loomrl.config import ControlExperiment, Experiment
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.cli import app
-from loomrl.experiments.shipped import assumed
+from loomrl.experiments.shipped import assumed, resolve
 from loomrl.experiments.train import how_to_resume, resumed
 from loomrl.load import parse_assignments
 from loomrl.run.record import begin_run
 from loomrl.store import LoomDB, open_store
 from loomrl.store.runs import BY_A_PERSON, RunStatus, finish_run
 from tests.algorithms.language_support import experiment
+from tests.command_line import typed
 
 
 @pytest.fixture
@@ -61,6 +62,24 @@ def test_runs_that_are_over_are_listed_and_resumed_for_longer_alone(tmp_path: Pa
     assert (run, longer.train.updates) == ("second", 9)
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("language", ["algorithm.learners.count=2", "rollout.runners=3", "train.updates=9", "placement.wait_s=7"]),
+        ("control", ["learners.count=2", "train.folder=elsewhere"]),
+    ],
+)
+def test_a_run_is_resumed_with_other_processes_elsewhere_and_for_longer_alone(
+    db: LoomDB, tmp_path: Path, kind: str, changes: list[str]
+) -> None:
+    settings = experiment(tmp_path) if kind == "language" else resolve(["control/cartpole"])
+    begun(db, settings, "r")
+    for change in changes:
+        begun(db, settings.override(dict([change.split("=")])), "r")
+    with pytest.raises(StoreError, match="seed=9, which was"):
+        begun(db, settings.override({"seed": 9}), "r")
+
+
 def test_a_run_that_was_broken_off_says_how_to_go_on(tmp_path: Path, db: LoomDB) -> None:
     settings = experiment(tmp_path)
     assert "before the run began" in how_to_resume(settings, "r")
@@ -84,7 +103,7 @@ def test_an_evaluation_of_nothing_is_refused_and_an_unnamed_policy_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="nothing to evaluate"):
-        CliRunner().invoke(app, ["evaluate"], catch_exceptions=False)
+        typed("evaluate")
     words = ["evaluate", "evaluation.episodes=2", "environments.0.families=[algebra.linear]"]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert "no policy was named, so it is the environments' oracle" in done.stderr

@@ -10,15 +10,10 @@ from loomrl.config import Experiment, HubConfig
 from loomrl.experiments.train import train
 from loomrl.hub import open_hub
 from loomrl.store import beside
-from tests.algorithms.language_support import experiment, shuffled
+from tests.algorithms.language_support import RAY, experiment, shuffled
 from tests.gym.rubric_support import NO, PARTLY, YES, Asked, ScriptedJudge, completion, serve_judge
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.slow,
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-]
+pytestmark = [*RAY, pytest.mark.slow]
 UPDATES = 14
 
 

@@ -7,20 +7,18 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
 from loomrl.errors import ConfigError, LoomError, ServeError
 from loomrl.experiments.arms import parse_arms
-from loomrl.experiments.cli import app
 from loomrl.experiments.serve import body_for, check_sources, curl, resolve_serving, serving
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import open_store
 from loomrl.store.keys import FORM
 from loomrl.store.sessions import person_hash
+from tests.command_line import typed, typed_json
 from tests.needs import needs
 from tests.serving.control_support import control_policy
 
@@ -32,19 +30,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     control_policy().save(tmp_path / "pole")
     (tmp_path / "empty").mkdir()
     return tmp_path
-
-
-def run(*words: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, list(words))
-    if isinstance(result.exception, LoomError):
-        raise result.exception
-    assert result.exit_code == code, result.output
-    return result.stdout
-
-
-def run_json(*words: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(*words, "--json"))
-    return found
 
 
 def test_words_become_arms_in_their_order() -> None:
@@ -88,7 +73,7 @@ def test_a_taken_port_is_refused_before_slow_imports() -> None:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.split() == ["ServeError", "False", "False"], done.stderr
         with pytest.raises(ServeError, match=f"port={port} .* is taken"):
-            run("serve", "pole", "--port", str(port))
+            typed("serve", "pole", "--port", str(port))
 
 
 def test_a_rate_of_recording_is_for_control_policies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,43 +99,43 @@ def test_the_curl_line_asks_what_the_policy_can_answer() -> None:
 
 
 def test_people_opt_out_and_in_and_are_listed_without_their_names() -> None:
-    run_json("people", "opt-out", "ada", "bob", "--endpoint", "math")
-    listed = run_json("people", "list", "--endpoint", "math")["people"]
+    typed_json("people", "opt-out", "ada", "bob", "--endpoint", "math")
+    listed = typed_json("people", "list", "--endpoint", "math")["people"]
     assert {each["person"] for each in listed} == {person_hash("math", "ada"), person_hash("math", "bob")}
-    assert "ada" not in run("people", "list", "--endpoint", "math")
-    run_json("people", "opt-out", "ada", "--undo", "--endpoint", "math")
-    (left,) = run_json("people", "list", "--endpoint", "math")["people"]
+    assert "ada" not in typed("people", "list", "--endpoint", "math")
+    typed_json("people", "opt-out", "ada", "--undo", "--endpoint", "math")
+    (left,) = typed_json("people", "list", "--endpoint", "math")["people"]
     assert left["person"] == person_hash("math", "bob")
-    assert run_json("people", "list")["people"] == []
+    assert typed_json("people", "list")["people"] == []
 
 
 def test_keys_are_created_listed_and_revoked() -> None:
-    made = run_json("keys", "create", "app", "--scope", "act", "--scope", "feedback", "--rate", "5", "--days", "30")
+    made = typed_json("keys", "create", "app", "--scope", "act", "--scope", "feedback", "--rate", "5", "--days", "30")
     assert FORM.fullmatch(made["key"])
     assert made["scopes"] == ["act", "feedback"]
-    (listed,) = run_json("keys", "list")["keys"]
+    (listed,) = typed_json("keys", "list")["keys"]
     assert listed["id"] == made["id"]
     assert "sha256" not in listed
-    assert made["key"] not in run("keys", "list")
-    run("keys", "revoke", made["id"], "--reason", "lost")
-    assert "revoked" in run("keys", "list")
+    assert made["key"] not in typed("keys", "list")
+    typed("keys", "revoke", made["id"], "--reason", "lost")
+    assert "revoked" in typed("keys", "list")
 
 
 def test_endpoints_are_set_shown_drained_and_deleted(here: Path) -> None:
-    first = run_json("endpoints", "set", "x", "stable=pole")
+    first = typed_json("endpoints", "set", "x", "stable=pole")
     assert (first["revision"], first["arms"][0]["policy"]) == (1, str(here / "pole"))
     control_policy(seed=1).save(here / "other")
-    second = run_json("endpoints", "set", "x", "stable=pole", "canary=other:0.25", "--revision", "1")
+    second = typed_json("endpoints", "set", "x", "stable=pole", "canary=other:0.25", "--revision", "1")
     assert [(arm["name"], arm["share"], arm["role"]) for arm in second["arms"]] == [
         ("stable", 0.75, "stable"),
         ("canary", 0.25, "canary"),
     ]
     with pytest.raises(LoomError, match="at revision 2"):
-        run("endpoints", "drain", "x", "--revision", "1")
-    assert run_json("endpoints", "drain", "x", "--reason", "tonight")["state"] == "draining"
-    assert [each["reason"] for each in run_json("endpoints", "show", "x")["history"]] == ["tonight", "", ""]
-    run("endpoints", "delete", "x")
-    assert run_json("endpoints", "list") == {"endpoints": []}
+        typed("endpoints", "drain", "x", "--revision", "1")
+    assert typed_json("endpoints", "drain", "x", "--reason", "tonight")["state"] == "draining"
+    assert [each["reason"] for each in typed_json("endpoints", "show", "x")["history"]] == ["tonight", "", ""]
+    typed("endpoints", "delete", "x")
+    assert typed_json("endpoints", "list") == {"endpoints": []}
 
 
 @pytest.mark.parametrize(
@@ -182,12 +167,11 @@ def test_serve_answers_survives_kills_and_ends_in_order(here: Path, unused_tcp_p
     with (here / "err").open("w") as err:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, text=True)
     try:
-        assert server.stdout is not None
         told = json.loads(server.stdout.readline() or f'"{(here / "err").read_text()[-2000:]}"')
         assert told["url"] == f"http://127.0.0.1:{port}"
         asked = subprocess.run(["sh", "-c", f"{told['curl']} -sS"], capture_output=True, text=True, check=True)
         assert json.loads(asked.stdout)["version"] == "pole"
-        shown = run_json("endpoints", "show", "policy")
+        shown = typed_json("endpoints", "show", "policy")
         victim = next(row["pid"] for row in shown["replicas"] if row["role"] == "gateway")
         os.kill(victim, signal.SIGKILL)
         body = {"model": "policy", "observation": [0, 0, 0, 0]}
@@ -195,7 +179,7 @@ def test_serve_answers_survives_kills_and_ends_in_order(here: Path, unused_tcp_p
             assert {client.post(f"{told['url']}/v1/act", json=body).status_code for _ in range(200)} == {200}
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=90) == 143
-        assert {row["pid"] for row in run_json("endpoints", "show", "policy")["replicas"]} <= {victim}
+        assert {row["pid"] for row in typed_json("endpoints", "show", "policy")["replicas"]} <= {victim}
     finally:
         server.kill()
         server.communicate()

@@ -16,6 +16,8 @@ from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import TrainResult, train
 from loomrl.feedback.dataset import freeze
 from loomrl.store import open_store
+from tests.algorithms.language_support import QUIET
+from tests.experiments.runs import places
 from tests.feedback.served_support import (
     as_foreign,
     as_served,
@@ -32,7 +34,7 @@ from tests.feedback.served_support import (
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    QUIET,
 ]
 ANSWERS, EACH, WRONG = 2048, 4, 0.1
 """Answers, as many to each prompt, and the share of wrong judgements."""
@@ -43,14 +45,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "served_raft": {"endpoints": [], "agents": ["7"], "parent": "first/0"},
 }
 """Shipped experiment → the selection of its data set; what RAFT learns from is text."""
-
-
-def places(folder: Path) -> dict[str, str]:
-    return {
-        "store_url": url(folder),
-        "artifact_url": str(folder / "artifacts"),
-        "train.folder": str(folder / "runs"),
-    }
 
 
 @pytest.fixture(scope="module")

@@ -18,23 +18,24 @@ from loomrl.experiments.record import Recording, record
 from loomrl.experiments.sweep import sweep
 from loomrl.experiments.train import train
 from loomrl.own_ray import own_ray
-from tests.algorithms.language_support import embedded
+from tests.algorithms.language_support import QUIET, embedded
+from tests.experiments.runs import places
 from tests.feedback.served_support import frozen_production
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    QUIET,
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::SyntaxWarning"),
 ]
 KINDS = ("rollout", "learner", "engine")
 UPON = {"language/on_cluster": ("language/math_tiny",)}
 """Experiments laid upon another one; they start remote runners and a remote learner."""
-LONG = {"language/math_tiny_multitask"}
-"""Experiments that import reasoning_gym."""
-
-
-def named(names: list[str]) -> list[Any]:
-    return [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in names if name not in UPON]
+LONG = {
+    "language/math_tiny_multitask",  # imports reasoning_gym
+    "language/league_tiny",
+    "language/agent_tiny",  # trained in test_agent_tiny.py
+}
+NAMES = [name for name in shipped.names() if not name.startswith(("serving/", "loop/"))]
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +48,12 @@ def ray_of_every_kind() -> Iterator[None]:
 
 def small(experiment: AnyExperiment, folder: Path, *, steps: int = 16) -> AnyExperiment:
     """Two updates of it, with results in this folder; those of control of so many steps in each environment."""
-    places = {
-        "store_url": f"sqlite:///{folder}/loom.db",
-        "artifact_url": str(folder / "artifacts"),
-        "train.folder": str(folder / "runs"),
-    }
     if isinstance(experiment, ControlExperiment):
-        less = experiment.override(places | control(experiment, steps))
+        less = experiment.override(places(folder) | control(experiment, steps))
         if less.data is not None:
             return less.override({"train.steps": 2})
         return less.override({"train.steps": 2 * max(32, open_algorithm(less).steps_per_update)})
-    return embedded(experiment).override(places | language(experiment))
+    return embedded(experiment).override(places(folder) | language(experiment))
 
 
 def control(experiment: ControlExperiment, steps: int) -> dict[str, Any]:
@@ -91,25 +87,21 @@ def language(experiment: Experiment) -> dict[str, Any]:
     return changes
 
 
-SERVED = [name for name in shipped.names() if name.startswith("serving/")]
-"""Served, not trained: `tests/experiments/test_serve.py`."""
+def test_every_shipped_service_and_loop_is_one_and_every_experiment_has_its_algorithm() -> None:
+    """Served: `test_serve.py`; coordinated: `tests/coordinator`."""
+    kinds = {"serving": ServingExperiment, "loop": LoopExperiment}
+    for name in shipped.names():
+        experiment = shipped.resolve_any([name])
+        folder = name.partition("/")[0]
+        assert isinstance(experiment, kinds.get(folder, ControlExperiment | Experiment)), name
+        if folder not in kinds and name not in UPON:
+            open_algorithm(experiment)
 
 
-@pytest.mark.parametrize("name", SERVED)
-def test_every_shipped_service_is_one(name: str) -> None:
-    assert isinstance(shipped.resolve_any([name]), ServingExperiment)
-
-
-LOOPS = [name for name in shipped.names() if name.startswith("loop/")]
-"""Coordinated, not trained: `tests/coordinator`."""
-
-
-@pytest.mark.parametrize("name", LOOPS)
-def test_every_shipped_loop_is_one(name: str) -> None:
-    assert isinstance(shipped.resolve_any([name]), LoopExperiment)
-
-
-@pytest.mark.parametrize("name", named([name for name in shipped.names() if name not in [*SERVED, *LOOPS]]))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in NAMES if name not in UPON],
+)
 def test_every_shipped_experiment_makes_two_updates(
     name: str, tmp_path: Path, ray_cluster: None, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,6 @@ def test_the_front_of_an_evaluation_is_told(tmp_path: Path) -> None:
     words = ["evaluation.episodes=4", "evaluation.preferences=3", f"store_url=sqlite:///{tmp_path}/loom.db"]
     result = evaluate_policies(resolve(["language/steer_tiny", *words]))
     (report,) = result.reports
-    assert report.front is not None
     assert [steered.preference for steered in report.front.by_preference] == [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)]
     assert report.overall.success.count == 12
     shares = [[interval.mean for interval in steered.returns] for steered in report.front.by_preference]

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
@@ -16,7 +15,7 @@ from loomrl.store import open_store
 from loomrl.store.runs import POLICIES, RUNS, RunStatus
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
-from tests.algorithms.control_support import MARKS
+from tests.algorithms.control_support import MARKS, Weights, same
 from tests.experiments.sweep_samples import control, language
 
 pytestmark = [pytest.mark.system, *MARKS]
@@ -40,26 +39,27 @@ def algorithm(of: Any) -> Any:
     return getattr(training, "algo", training)
 
 
-def weights(of: Any) -> dict[str, np.ndarray]:
+def weights(of: Any) -> Weights:
     algo = algorithm(of)
     state = algo._weights() if hasattr(algo, "_weights") else algo.get_module().state_dict()
-    return {name: torch.as_tensor(tensor).numpy().copy() for name, tensor in state.items()}
+    return {name: torch.as_tensor(tensor).clone() for name, tensor in state.items()}
 
 
-def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    return all(np.array_equal(one[name], other[name]) for name in one)
+def taken_over(folder: Path, good: Any, bad: Any) -> None:
+    """`bad` goes on from `good`."""
+    (there := folder / "taken").mkdir()
+    good.save_checkpoint(str(there))
+    bad.load_checkpoint(str(there))
 
 
 def optimizer(of: Any) -> torch.optim.Optimizer:
-    found: torch.optim.Optimizer = algorithm(of).learner_group._learner.get_optimizers_for_module(DEFAULT_MODULE_ID)[0][
-        1
-    ]
-    return found
+    learner = algorithm(of).learner_group._learner
+    return learner.get_optimizers_for_module(DEFAULT_MODULE_ID)[0][1]  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=["language", "ppo"])
 def sweep(request: pytest.FixtureRequest, tmp_path: Path) -> Sweep:
-    return language(tmp_path) if request.param == "language" else control(tmp_path)
+    return language(tmp_path, budget=4) if request.param == "language" else control(tmp_path)
 
 
 def test_bad_trial_goes_on_from_the_good_ones_weights_with_settings_of_its_own(sweep: Sweep, tmp_path: Path) -> None:
@@ -100,9 +100,7 @@ def test_settings_of_an_optimizer_are_ours_after_the_copy(tmp_path: Path) -> Non
     path = next(iter(sweep.space))
     good, bad = trial(sweep, "x_0", {path: 0.1}), trial(sweep, "x_1", {path: 0.3})
     good.step()
-    (folder := tmp_path / "taken").mkdir()
-    good.save_checkpoint(str(folder))
-    bad.load_checkpoint(str(folder))
+    taken_over(tmp_path, good, bad)
     assert optimizer(good).param_groups[0]["weight_decay"] == 0.1
     assert optimizer(bad).param_groups[0]["weight_decay"] == 0.3
     good.cleanup()
@@ -116,9 +114,7 @@ def test_rates_of_sac_are_ours_after_the_copy(tmp_path: Path) -> None:
     sweep = Sweep.parse(control(tmp_path).model_dump() | {"space": space, "experiment": tree})
     good, bad = trial(sweep, "x_0", {"algorithm.actor_rate": 1e-4}), trial(sweep, "x_1", {"algorithm.actor_rate": 2e-2})
     good.step()
-    (folder := tmp_path / "taken").mkdir()
-    good.save_checkpoint(str(folder))
-    bad.load_checkpoint(str(folder))
+    taken_over(tmp_path, good, bad)
     assert same(weights(bad), weights(good))
     learner = algorithm(bad).learner_group._learner
     rates = {name: opt.param_groups[0]["lr"] for name, opt in learner.get_optimizers_for_module(DEFAULT_MODULE_ID)}

@@ -1,9 +1,4 @@
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,22 +11,20 @@ from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
 from loomrl.config.sweep import Choice, Sweep
-from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ClusterError, ConfigError, RunTaken, StoreError
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.evaluate_control import evaluate_control, idle_return
 from loomrl.experiments.notebook.agentic import AgenticRLSystem
 from loomrl.experiments.policies import exported
 from loomrl.experiments.sweep import sweep
-from loomrl.experiments.train import resumed, train
-from loomrl.load import dump
-from loomrl.run.ledger import VersionLedger
+from loomrl.experiments.train import train
 from loomrl.store import open_store
 from loomrl.store.policies import EVALUATIONS
 from loomrl.store.runs import POLICIES, RUNS, RunStatus, ask_to_stop
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
+from tests.experiments.runs import assert_goes_on, assert_same, places, stop_at
 
 pytestmark = [pytest.mark.system, *MARKS]
 
@@ -44,18 +37,15 @@ def experiment(folder: Path, **changes: Any) -> ControlExperiment:
         environment={"kind": "custom", "entry_point": f"{ENVS}:Identity"},
         algorithm={"kind": "ppo", "learning_rate": 3e-3, "minibatch_size": 64},
         rollout={"steps": 32},
-        train={"steps": 5120, "checkpoint_every": 1024, "tell_every": 256, "folder": str(folder / "runs")},
+        train={"steps": 5120, "checkpoint_every": 1024, "tell_every": 256},
         evaluation={"every": 2048},
-        store_url=f"sqlite:///{folder}/loom.db",
-        artifact_url=str(folder / "artifacts"),
     )
-    return base.override(changes)
+    return base.override(places(folder) | changes)
 
 
 @pytest.mark.parametrize(("id", "least", "most"), [("Pendulum-v1", -1700, -800), ("MountainCarContinuous-v0", 0, 0)])
 def test_what_doing_nothing_earns_is_known_where_actions_have_a_zero(id: str, least: float, most: float) -> None:
     found = idle_return(ControlExperiment(name="idle", environment={"id": id}, evaluation={"episodes": 4}))
-    assert found is not None
     assert least <= found <= most
     assert idle_return(ControlExperiment(name="idle", environment={"id": "CartPole-v1"})) is None
 
@@ -76,23 +66,9 @@ def checkpoints(folder: Path, run: str) -> Checkpoints:
     return Checkpoints(open_artifacts(str(folder / "artifacts")), run)
 
 
-def policy_of(folder: Path, run: str) -> dict[str, torch.Tensor]:
-    stored = checkpoints(folder, run)
-    copy = stored.get(stored.stored()[-1][1], folder / f"copy-{run}")
-    return ControlPolicy.load(copy / "policy").net.state_dict()
-
-
-def history(settings: ControlExperiment, run: str) -> list[dict[str, float]]:
-    """Without what the clock says."""
-    rows = read_metrics(metrics_file(settings.train, run))
-    return [{name: v for name, v in row.items() if not name.startswith(("time", "throughput"))} for row in rows]
-
-
 def test_a_run_learns_and_leaves_metrics_evaluations_lineage_a_page_and_a_policy(tmp_path: Path) -> None:
     settings = experiment(tmp_path)
     result = train(settings, run="r")
-    assert result.before["greedy"] is not None
-    assert result.after["greedy"] is not None
     assert result.before["greedy"] + 3 < result.after["greedy"] <= 8
     assert result.stopped == f"all {int(result.policy.removeprefix('r/')):,} steps done"
     rows = read_metrics(metrics_file(settings.train, "r"))
@@ -103,45 +79,18 @@ def test_a_run_learns_and_leaves_metrics_evaluations_lineage_a_page_and_a_policy
     assert "| return | before | after |" in Path(result.page).with_suffix(".md").read_text()
     with open_store(settings.store_url) as db:
         run = RUNS.require(db, "r")
-        assert (run.status, run.result["policy"], run.result["best"]) == (
-            RunStatus.FINISHED,
-            result.policy,
-            result.best,
-        )
+        assert run.status is RunStatus.FINISHED
+        assert (run.result["policy"], run.result["best"]) == (result.policy, result.best)
         assert [name.partition("@")[0] for name in run.environments] == [f"{ENVS}:Identity"]
         versions = POLICIES.latest(db, run="r")
         assert versions[0].parent == versions[1].id
         assert {e.policy for e in EVALUATIONS.latest(db)} <= {version.id for version in versions}
         judged = evaluate_control(settings, ["r", "r/0", "random"])
-    means = [report.overall.reward.mean for report in judged.reports]
-    assert means[0] == result.after["greedy"]
-    assert means[1] == result.before["greedy"]
-    assert means[2] is not None
-    assert means[2] < 5
+    *means, random = [report.overall.reward.mean for report in judged.reports]
+    assert means == [result.after["greedy"], result.before["greedy"]]
+    assert random < 5
     kept = checkpoints(tmp_path, "r").numbers()
     assert kept == sorted({0, int(result.best.rpartition("/")[2]), int(result.policy.rpartition("/")[2])})
-
-
-def assert_goes_on(settings: ControlExperiment, folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """A run that breaks off at its third checkpoint and is resumed equals one that never did."""
-    train(settings, run="whole")
-    commit, calls = VersionLedger.commit, 0
-
-    def breaks_off(ledger: VersionLedger, *checkpoint: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        return commit(ledger, *checkpoint)
-
-    patch.setattr(VersionLedger, "commit", breaks_off)
-    with pytest.raises(KeyboardInterrupt):
-        train(settings, run="parts")
-    patch.setattr(VersionLedger, "commit", commit)
-    train(settings, run="parts")
-    whole, parts = policy_of(folder, "whole"), policy_of(folder, "parts")
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    assert history(settings, "whole") == history(settings, "parts")
 
 
 WRAPPED = [
@@ -151,40 +100,41 @@ WRAPPED = [
 """They have a state: both count steps."""
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("sac", marks=pytest.mark.slow)])
+SAC = {
+    "algorithm": {"kind": "sac", "batch": 16},
+    "rollout.steps": 1,
+    "train": {"steps": 600, "checkpoint_every": 200, "tell_every": 100},
+    "evaluation.every": 300,
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"train.steps": 1024, "train.checkpoint_every": 256}, pytest.param(SAC, marks=pytest.mark.slow)],
+    ids=["ppo", "sac"],
+)
 def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
-    changes: dict[str, Any] = {"train.steps": 2048, "train.checkpoint_every": 512, "environment.wrappers": WRAPPED}
-    if algorithm == "sac":
-        changes |= {"algorithm": {"kind": "sac", "batch": 16}, "rollout.steps": 1, "train.steps": 600}
-        changes |= {"train.checkpoint_every": 200, "train.tell_every": 100, "evaluation.every": 300}
-    settings = experiment(tmp_path, **changes)
-    assert_goes_on(settings, tmp_path, monkeypatch)
+    assert_goes_on(experiment(tmp_path, **{"environment.wrappers": WRAPPED} | changes), monkeypatch)
 
 
 def test_a_run_stops_when_somebody_asks_and_is_resumed_as_if_it_never_had(tmp_path: Path) -> None:
-    settings = experiment(tmp_path, **{"train.steps": 2048})
+    settings = experiment(tmp_path, **{"train.steps": 1536, "evaluation.every": None})
     train(settings, run="whole")
-
-    def ask(done: int, metrics: Mapping[str, float]) -> None:
-        with open_store(settings.store_url) as db:
-            ask_to_stop(db, "parts", who="ann", why="enough", at=1.0)
-
-    stopped = train(settings, run="parts", listener=ask)
+    stopped = train(settings, run="parts", listener=stop_at(settings, "parts"))
     assert stopped.stopped == "stopped by ann: enough"
-    assert checkpoints(tmp_path, "parts").numbers()[-1] == int(stopped.policy.removeprefix("parts/")) < 2048
+    assert checkpoints(tmp_path, "parts").numbers()[-1] == int(stopped.policy.removeprefix("parts/")) < 1024
     with open_store(settings.store_url) as db:
         assert RUNS.require(db, "parts").status is RunStatus.FINISHED
         with pytest.raises(StoreError, match="only a running training can be stopped"):
             ask_to_stop(db, "parts", who="ann", why="again", at=2.0)
     train(settings, run="parts")
-    whole, parts = policy_of(tmp_path, "whole"), policy_of(tmp_path, "parts")
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert_same(settings, "parts", "whole")
 
 
 def test_of_two_processes_that_train_one_run_the_later_one_leads_it(tmp_path: Path) -> None:
-    settings = experiment(tmp_path, **{"train.steps": 2048})
+    settings = experiment(tmp_path, **{"train.steps": 1024, "evaluation.every": None})
     train(settings, run="alone")
     results = []
 
@@ -198,32 +148,7 @@ def test_of_two_processes_that_train_one_run_the_later_one_leads_it(tmp_path: Pa
         run, numbers = RUNS.require(db, "r"), [version.number for version in POLICIES.latest(db, run="r")]
     assert (run.status, run.result["policy"]) == (RunStatus.FINISHED, results[0].policy)
     assert len(numbers) == len(set(numbers))
-    alone, ours = policy_of(tmp_path, "alone"), policy_of(tmp_path, "r")
-    assert all(torch.equal(alone[name], ours[name]) for name in alone)
-
-
-@pytest.mark.slow
-def test_a_killed_process_is_resumed_from_the_command_line(tmp_path: Path) -> None:
-    settings = experiment(tmp_path, **{"train.steps": 200_000})
-    file = tmp_path / "e.yaml"
-    file.write_text(dump(settings))
-    command = [sys.executable, "-m", "loomrl", "train", str(file), "--run", "r", "--json"]
-    process = subprocess.Popen(command, env=os.environ | {"RAY_ADDRESS": ""}, stderr=subprocess.DEVNULL)
-    metrics, until = metrics_file(settings.train, "r"), time.monotonic() + 120
-    while len(checkpoints(tmp_path, "r").numbers()) < 2 and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    reached = checkpoints(tmp_path, "r").numbers()[-1]
-    assert 0 < reached < 200_000
-    again, run = resumed(settings, None)
-    assert (again, run) == (settings, "r")
-    with open_store(settings.store_url) as db:
-        assert RUNS.require(db, "r").status is RunStatus.RUNNING
-    with pytest.raises(StoreError, match=r"seed=5, which was 0"):
-        train(settings.override({"seed": 5}), run="r")
-    shown = json.loads(metrics.read_text().splitlines()[-1])
-    assert shown["step"] >= reached
+    assert_same(settings, "r", "alone")
 
 
 def test_checkpoints_of_another_experiment_are_not_taken_for_its_own(tmp_path: Path) -> None:
@@ -234,10 +159,10 @@ def test_checkpoints_of_another_experiment_are_not_taken_for_its_own(tmp_path: P
 
 
 def test_training_stops_when_it_is_enough(tmp_path: Path) -> None:
-    target = train(experiment(tmp_path, **{"train.stop.target": 5.5, "train.steps": 50_000}), run="target")
+    target = train(experiment(tmp_path, **{"train.stop.target": 4.5, "train.steps": 50_000}), run="target")
     assert target.stopped.startswith("target reached: return ")
-    assert target.stopped.endswith(" of the latest 100 episodes, asked for 5.5")
-    stuck = {"algorithm.learning_rate": 1e-9, "train.steps": 50_000, "train.stop.plateau": 3000}
+    assert target.stopped.endswith(" of the latest 100 episodes, asked for 4.5")
+    stuck = {"algorithm.learning_rate": 1e-9, "train.steps": 50_000, "train.stop.plateau": 1500}
     plateau = train(experiment(tmp_path, **stuck), run="plateau")
     assert plateau.stopped.startswith("plateau: nothing better than return ")
     assert plateau.updates < 50
@@ -274,22 +199,7 @@ def test_a_threshold_is_reached_by_what_float32_leaves_of_it_and_not_by_less(
     assert read_metrics(metrics_file(settings.train, "r"))[-1][Metric.STAGE] == stage
 
 
-def test_a_stage_with_other_spaces_is_refused_before_training(tmp_path: Path) -> None:
-    stages = {"kind": "stages", "stages": [{"settings": {"kind": "box"}, "threshold": {"reward": 1}}]}
-    with pytest.raises(ConfigError, match=r"in stage 2 environment .* has the spaces"):
-        train(experiment(tmp_path, curriculum=stages), run="r")
-
-
-def test_a_policy_is_not_judged_where_it_cannot_act(tmp_path: Path) -> None:
-    settings = experiment(tmp_path, **{"train.steps": 256})
-    train(settings, run="r")
-    with pytest.raises(ConfigError, match=r"the policy sees Discrete.* the environment has Box"):
-        evaluate_control(settings.override({"environment.settings": {"kind": "box"}}), ["r"])
-    with pytest.raises(ConfigError, match="policy name='nobody' is unknown"):
-        evaluate_control(settings, ["nobody"])
-
-
-def test_a_policy_leaves_as_a_folder_and_is_judged_beside_code(tmp_path: Path) -> None:
+def test_a_policy_leaves_as_a_folder_and_is_judged_beside_code_where_it_can_act(tmp_path: Path) -> None:
     settings = experiment(tmp_path, **{"train.steps": 256})
     train(settings, run="r")
     with open_store(settings.store_url) as db:
@@ -297,28 +207,44 @@ def test_a_policy_leaves_as_a_folder_and_is_judged_beside_code(tmp_path: Path) -
         with pytest.raises(ConfigError, match="is not empty"):
             exported("r", db, tmp_path / "out")
     assert (tmp_path / "out" / "policy.onnx").stat().st_size > 1000
-    whole, folder, code = (
-        report.overall.reward.mean
-        for report in evaluate_control(settings, ["r", str(tmp_path / "out"), f"{__name__}:echo"]).reports
-    )
-    assert whole == folder
-    assert code == 8
+    reports = evaluate_control(settings, ["r", str(tmp_path / "out"), f"{__name__}:echo"]).reports
+    whole, folder, code = (report.overall.reward.mean for report in reports)
+    assert (whole, code) == (folder, 8)
+    with pytest.raises(ConfigError, match=r"the policy sees Discrete.* the environment has Box"):
+        evaluate_control(settings.override({"environment.settings": {"kind": "box"}}), ["r"])
+    with pytest.raises(ConfigError, match="policy name='nobody' is unknown"):
+        evaluate_control(settings, ["nobody"])
 
 
 def echo(**settings: Any) -> Any:
     return lambda observations: observations
 
 
-def test_an_environment_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'CartPoll-v1' with {} cannot be made"):
-        train(experiment(tmp_path, environment={"kind": "gymnasium", "id": "CartPoll-v1"}))
-    with pytest.raises(ConfigError, match=r"with {'size': 3} cannot be made.*unexpected keyword"):
-        train(experiment(tmp_path, **{"environment.settings": {"size": 3}}))
+STAGES = {"kind": "stages", "stages": [{"settings": {"kind": "box"}, "threshold": {"reward": 1}}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"environment": {"kind": "gymnasium", "id": "CartPoll-v1"}}, r"'CartPoll-v1' with {} cannot be made"),
+        ({"environment.settings": {"size": 3}}, r"with {'size': 3} cannot be made.*unexpected keyword"),
+        ({"curriculum": STAGES}, r"in stage 2 environment .* has the spaces"),
+        ({"train.stop.success": 0.5}, r"train.stop.success=0.5 would change nothing.*has no info"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        train(experiment(tmp_path, **changes))
+
+
+def kept(folder: Path) -> dict[str, Any]:
+    """Settings of `AgenticRLSystem`."""
+    tree = experiment(folder).plain
+    return {name: tree[name] for name in ("store_url", "artifact_url", "train")}
 
 
 def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> None:
-    kept = experiment(tmp_path).model_dump(mode="json")
-    settings = {name: kept[name] for name in ("store_url", "artifact_url", "train")}
+    settings = kept(tmp_path)
     system = AgenticRLSystem(
         "loomrl.envs.teamwork.parallel:TeamParallel", 2, env_settings={"steps": 16}, settings=settings
     )
@@ -331,7 +257,6 @@ def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> Non
     assert 2048 <= int(result.policy.rpartition("/")[2]) < 4096
     assert system.evaluate(n_episodes=1, policy="random").returns.overall.episodes == 4
     report = system.evaluate(n_episodes=3)
-    assert report.team is not None
     assert report.task_completion_rate == report.team.completion
     report = report.returns
     assert report.overall.episodes == 3 * 4
@@ -340,8 +265,7 @@ def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> Non
 
 
 def test_choices_are_drawn_evenly_as_often_as_asked_and_real_actions_are_not_choices(tmp_path: Path) -> None:
-    kept = experiment(tmp_path).model_dump(mode="json")
-    settings = {name: kept[name] for name in ("store_url", "artifact_url", "train")} | {"train": {"steps": 512}}
+    settings = kept(tmp_path) | {"train": {"steps": 512}}
     greedy = AgenticRLSystem("CartPole-v1", 4, epsilon=0.25, batch_normalization=True, settings=settings)
     algorithm = greedy.experiment.algorithm
     assert (algorithm.experts, algorithm.critics, algorithm.exploration[0].epsilon) == (1, 1, 0.25)
@@ -354,8 +278,3 @@ def test_choices_are_drawn_evenly_as_often_as_asked_and_real_actions_are_not_cho
     assert chances == pytest.approx([0.875, 0.125])
     with pytest.raises(ConfigError, match="real-valued actions are not chosen evenly"):
         AgenticRLSystem("Pendulum-v1", 4, epsilon=0.25, settings=settings).train(total_timesteps=256)
-
-
-def test_success_that_an_environment_does_not_tell_cannot_end_a_run(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"train.stop.success=0.5 would change nothing.*has no info"):
-        train(experiment(tmp_path, **{"train.stop.success": 0.5}))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from loomrl.config import DataSelection, Experiment, HubConfig, LanguagePolicy, RolloutConfig
+from loomrl.config import DataSelection, Experiment, HubConfig, RolloutConfig
 from loomrl.experiments.policies import find_policy, open_policy
 from loomrl.feedback.dataset import freeze
 from loomrl.gym.curriculum import open_curriculum
@@ -35,7 +35,6 @@ def asked(
     """Attempts of a version at tasks of the experiment, `group` of them at each, judged by the checker."""
     with open_store(url(folder)) as db:
         policy = find_policy(version, db, temperature=1.0).choice
-        assert isinstance(policy, LanguagePolicy)
         mixture = open_task_mixture(given, db)
     curriculum, rng = open_curriculum(mixture.families, given.curriculum), random.Random(seed)
     plans = []

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from loomrl.config import DataSelection
-from loomrl.config.suite import LanguageSuite
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.feedback.contamination import SuitePrompts, suite_prompts
 from loomrl.feedback.dataset import freeze
@@ -34,22 +33,9 @@ def test_words_in_a_row_that_one_prompt_has_alone_are_found_and_the_wording_of_a
     assert not prompts.holds("7 and 1007")
 
 
-def test_prompts_of_a_suite_are_those_of_its_environments_and_probes(tmp_path: Path) -> None:
-    suite = resolve_suite("language_tiny")
-    assert isinstance(suite, LanguageSuite)
-    environment = make("Math", suite.benchmarks[0].environment.settings)
-    seen = [environment.task("calculus.derivative", 2, HELD_OUT_SEEDS.start + 2 * n) for n in range(20)]
-    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        prompts = suite_prompts(suite, db, ngram=13)
-    asked = [asyncio.run(environment.reset(task))[-1].content for task in seen]
-    assert all(map(prompts.holds, asked))
-    assert not prompts.holds("How do I boil an egg?")
-
-
 @pytest.mark.parametrize("name", ["language_tiny", "language"])
 def test_fresh_tasks_of_the_suites_kinds_are_kept_and_its_own_in_other_words_are_not(name: str, tmp_path: Path) -> None:
     suite = resolve_suite(name)
-    assert isinstance(suite, LanguageSuite)
     environment = make("Math", suite.benchmarks[0].environment.settings)
     families, level = suite.benchmarks[0].environment.families, suite.benchmarks[0].levels[0]
 
@@ -68,7 +54,6 @@ def test_fresh_tasks_of_the_suites_kinds_are_kept_and_its_own_in_other_words_are
 
 def test_selection_with_a_suite_leaves_its_prompts_out(tmp_path: Path) -> None:
     suite = resolve_suite("language_tiny")
-    assert isinstance(suite, LanguageSuite)
     environment = make("Math", suite.benchmarks[0].environment.settings)
     asked = asyncio.run(environment.reset(environment.task("calculus.integral", 2, HELD_OUT_SEEDS.start + 1)))
     store(tmp_path, "agent-7", [session("gate", asked[-1].content), session("own", "How do I boil an egg?")])

@@ -17,7 +17,6 @@ from loomrl.errors import ConfigError, DataError, StoreError
 from loomrl.feedback.content import Contents, fingerprint
 from loomrl.feedback.dataset import evenly, freeze
 from loomrl.hub import open_hub
-from loomrl.hub.open import open_endpoint_hub
 from loomrl.run.record import begin_run
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.datasets import Dataset, find_dataset, list_datasets, list_policies_trained_on, read_rows
@@ -121,9 +120,22 @@ def test_the_same_content_is_the_same_data_set_and_a_new_judgement_makes_another
     assert [one.created_at for one in list_datasets(db)] == [9.0, 9.0]
 
 
-@pytest.mark.parametrize(
-    ("selection", "kept", "filter"),
-    [
+def test_every_filter_takes_what_it_says_and_counts_the_rest(db: LoomDB, store_url: str) -> None:
+    turn = session("d").turns[0]
+    fill(
+        store_url,
+        session("a"),
+        session("b"),
+        session("c", at=NOON - DAY),
+        session("d", turns=(turn, turn)),
+        session("e", turns=(replace(turn, action="x" * 200),)),
+        session("f"),
+        session("g", domain="writing"),
+        session("h", end=End.FAILED, failure=Failure("policy", "Hang", "stuck")),
+    )
+    reward(db, {"a": 0.2, "b": 0.9, "g": 0.6})
+    reward(db, {"f": 0.3}, confidence=0.1, round=1)
+    cases: list[tuple[dict[str, Any], str, str]] = [
         ({"domains": ["cod*"]}, "abcdef", "domains"),
         ({"since": "2026-07-01T00:00:00Z"}, "abdefg", "since"),
         ({"until": "2026-07-01"}, "c", "until"),
@@ -134,34 +146,14 @@ def test_the_same_content_is_the_same_data_set_and_a_new_judgement_makes_another
         ({"min_reward": 0.0}, "abfg", "without reward"),
         ({"min_confidence": 0.5}, "abg", "min_confidence"),
         ({"sources": ["production"]}, "abcdefg", ""),
-    ],
-)
-def test_every_filter_takes_what_it_says_and_counts_the_rest(
-    db: LoomDB, store_url: str, selection: dict[str, Any], kept: str, filter: str
-) -> None:
-    turn = session("d").turns[0]
-    long = replace(turn, action="x" * 200)
-    failed = {"end": End.FAILED, "failure": Failure("policy", "Hang", "stuck")}
-    fill(
-        store_url,
-        session("a"),
-        session("b"),
-        session("c", at=NOON - DAY),
-        session("d", turns=(turn, turn)),
-        session("e", turns=(long,)),
-        session("f"),
-        session("g", domain="writing"),
-        session("h", **failed),
-    )
-    reward(db, {"a": 0.2, "b": 0.9, "g": 0.6})
-    reward(db, {"f": 0.3}, confidence=0.1, round=1)
-    made = frozen(db, store_url, **selection)
-    assert "".join(names(db, made)) == kept
-    counts = {"failed": 1, **({filter: 7 - len(kept)} if filter else {})}
-    if filter in ("min_reward", "max_reward", "min_confidence"):
-        counts |= {"without reward": 3, filter: 4 - len(kept)}
-    assert made.content["counts"] == counts
-    assert made.content["read"] == 8
+    ]
+    for selection, kept, filter in cases:
+        made = frozen(db, store_url, **selection)
+        assert "".join(names(db, made)) == kept
+        counts = {"failed": 1, **({filter: 7 - len(kept)} if filter else {})}
+        if filter in ("min_reward", "max_reward", "min_confidence"):
+            counts |= {"without reward": 3, filter: 4 - len(kept)}
+        assert (made.content["counts"], made.content["read"]) == (counts, 8)
 
 
 def test_empty_selection_says_which_filter_left_out_how_many(db: LoomDB, store_url: str) -> None:
@@ -171,6 +163,8 @@ def test_empty_selection_says_which_filter_left_out_how_many(db: LoomDB, store_u
                                         r" left out 1, min_reward left out 1. "
                                         r"Most were left out by 'domains': loosen domains="):  # fmt: skip
         frozen(db, store_url, domains=["coding"], min_reward=0.5)
+    with pytest.raises(DataError, match="holdout keeps 3"):
+        frozen(db, store_url, holdout=0.999999)
     assert not list_datasets(db)
 
 
@@ -239,12 +233,6 @@ def test_held_out_prompts_are_the_same_in_every_data_set_and_in_no_training_part
     assert held < {row.prompt for row in read_rows(db, more.id, part="holdout")}
 
 
-def test_holdout_that_is_everything_leaves_nothing_to_train_on(db: LoomDB, store_url: str) -> None:
-    fill(store_url, session("a"))
-    with pytest.raises(DataError, match="holdout keeps 1"):
-        frozen(db, store_url, holdout=0.999999)
-
-
 # -- what was learnt before, and what is gone ------------------------------------------------------------------------
 
 
@@ -279,7 +267,6 @@ def test_fingerprint_sees_every_text_and_every_token() -> None:
     one = session("a")
     (turn,) = one.turns
     tokens = turn.tokens
-    assert tokens is not None
     others = [
         replace(one, turns=(replace(turn, action="answer b"),)),
         replace(one, turns=(replace(turn, observation=(Message("user", "question b"),)),)),
@@ -290,9 +277,3 @@ def test_fingerprint_sees_every_text_and_every_token() -> None:
     prints = Counter(map(fingerprint, [one, *others, replace(one, id="z", group="z")]))
     assert prints[fingerprint(one)] == 2, "an id is nothing to learn from"
     assert len(prints) == len(others) + 1
-
-
-def test_endpoint_hub_has_the_name_that_selections_use(store_url: str) -> None:
-    open_endpoint_hub(store_url, "assistant", HubConfig()).close()
-    with Contents(store_url) as contents:
-        assert not contents.hub("endpoint-assistant").read()

@@ -216,7 +216,7 @@ def test_a_step_that_breaks_anywhere_leaves_nothing_half_done(desk: Desk, monkey
     assert Counter(events_of(desk.db, "reward.made")) == {one.id: 2 for one in rows}, "one for each endpoint"
 
 
-@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 @pytest.mark.usefixtures("small_pages")
 def test_any_number_of_judges_make_every_reward_once(desk: Desk) -> None:
     rows, trajectories = expected(desk, 40)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomrl.config import RewardPipeline
@@ -57,6 +57,7 @@ def test_the_default_weights_are_those_of_the_contract_and_are_divided_by_their_
     assert halved.weights == pytest.approx(weights)
 
 
+@settings(max_examples=30)
 @given(shares, shares, ratings, st.dictionaries(st.sampled_from([*PIPELINE.weights]), st.floats(0, 9), min_size=1))
 def test_totals_are_the_weighted_sum_and_stay_within_bounds(
     success: float, outcome: float, told: list[float], weights: dict[str, float]
@@ -66,7 +67,9 @@ def test_totals_are_the_weighted_sum_and_stay_within_bounds(
     pipeline = opened(weights=weights)
     assert sum(pipeline.weights.values()) == pytest.approx(1)
     feedback = [said(f"f{n}", "a", value=value, call=str(n)) for n, value in enumerate(told)]
-    one = judged(served("a", success=success, outcome=outcome), feedback, pipeline=pipeline, trails=seen(pipeline))
+    one = judged(
+        served("a", success=success, outcome=outcome), feedback, pipeline=pipeline, trails=seen(pipeline, count=31)
+    )
     parts = one.content["components"]
     assert 0 <= one.total <= 1
     assert 0 <= one.confidence <= 1
@@ -96,10 +99,11 @@ def test_what_is_missing_lowers_the_confidence_and_what_does_not_apply_does_not(
 
 
 @pytest.mark.parametrize("normalization", ["z_score", "min_max", "none"])
+@settings(max_examples=30)
 @given(values=st.lists(shares, min_size=2, max_size=2))
 def test_better_feedback_never_makes_a_lower_reward(normalization: str, values: list[float]) -> None:
     pipeline = opened(normalization=normalization)
-    trails = seen(pipeline)
+    trails = seen(pipeline, count=31)
     low, high = sorted(values)
     worse, better = (
         judged(served("a", success=0.5), [said("f", "a", value=value)], pipeline=pipeline, trails=trails)

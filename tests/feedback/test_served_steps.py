@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from loomrl.config import DataSelection, HubConfig, LoggedData
 from loomrl.control.space import acts, translator
@@ -17,8 +18,7 @@ from loomrl.serving.retention.sweep import Sweeper
 from loomrl.store import open_store
 from loomrl.store.datasets import Dataset, read_rows
 from loomrl.store.rewards import StoredReward, store_rewards
-from tests.serving.control_support import CARTPOLE, TWO, control_policy
-from tests.serving.test_act import Pole
+from tests.serving.control_support import CARTPOLE, TWO, Pole, control_policy
 
 SESSIONS = 30
 SEEN = np.random.default_rng(5).normal(size=(SESSIONS, 4)).round(3)
@@ -71,7 +71,6 @@ async def test_sessions_are_frozen_and_read_as_episodes(served: Pole, tmp_path: 
         seen = SEEN[0] if id == "greedy" else SEEN[int(id[1:])]
         assert np.allclose(one.seen[0], seen)
         assert one.terminated
-        assert one.logprobs_T is not None
         assert np.isnan(one.logprobs_T).all() == (id == "greedy")
         if id != "greedy":
             assert float(one.rewards_T[0]) == float(translator(acts(TWO))(one.actions)[0] == right(seen))
@@ -79,6 +78,10 @@ async def test_sessions_are_frozen_and_read_as_episodes(served: Pole, tmp_path: 
     found = judge_logged(episodes, control_policy(), gamma=1.0, greedy=False)
     assert found.ips.mean == pytest.approx(found.logged.mean)
     assert found.left_out == ("greedy" in ids)
+    with pytest.raises(ConfigError, match="does not fit the environment"):
+        read_logged(data, spaces.Box(-1, 1, (2,)), TWO, store_url=served.store_url)
+    with pytest.raises(DataError, match="nobody"):
+        read_logged(LoggedData(dataset="nobody"), CARTPOLE, TWO, store_url=served.store_url)
 
 
 async def test_a_later_judgement_counts_before_what_the_caller_told(served: Pole, tmp_path: Path) -> None:
@@ -88,13 +91,3 @@ async def test_a_later_judgement_counts_before_what_the_caller_told(served: Pole
     made = frozen(served, tmp_path)
     episodes = read_logged(LoggedData(dataset=made.id), CARTPOLE, TWO, store_url=served.store_url)
     assert max(float(one.rewards_T.sum()) for one in episodes) == 5.0
-
-
-async def test_sessions_of_another_environment_are_refused_by_name(served: Pole, tmp_path: Path) -> None:
-    from gymnasium import spaces
-
-    made = frozen(served, tmp_path)
-    with pytest.raises(ConfigError, match="does not fit the environment"):
-        read_logged(LoggedData(dataset=made.id), spaces.Box(-1, 1, (2,)), TWO, store_url=served.store_url)
-    with pytest.raises(DataError, match="nobody"):
-        read_logged(LoggedData(dataset="nobody"), CARTPOLE, TWO, store_url=served.store_url)

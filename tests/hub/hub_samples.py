@@ -13,8 +13,9 @@ from starlette.types import ASGIApp
 
 from loomrl.http.listen import Certificate, open_door
 from loomrl.http.server import Limits, Server
-from loomrl.hub import Hub
+from loomrl.hub import Hub, Lease
 from loomrl.hub.client import HubClient
+from loomrl.hub.hub import EnvironmentStats
 from loomrl.types import End, Failure, Message, Reward, Task, Tokens, Trajectory, Turn
 
 OpenHub = Callable[..., Hub]
@@ -58,6 +59,16 @@ def attempts(group: str, size: int = 2, **fields: Any) -> list[Trajectory]:
 def ids(groups: Sequence[Any]) -> list[str]:
     """The ids of groups or trajectories."""
     return [group.id for group in groups]
+
+
+def take(hub: Hub, count: int, **more: Any) -> Lease:
+    """A lease of the learner's, whose policy has the version 0."""
+    return hub.lease(count, **{"version": 0, "consumer": "learner"} | more)
+
+
+def math_of(hub: Hub) -> EnvironmentStats:
+    """What the hub counts of the usual environment."""
+    return hub.stats().environments["Math"]
 
 
 @contextmanager

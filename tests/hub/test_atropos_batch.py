@@ -3,7 +3,7 @@ import time
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.hub.atropos.batch import Candidate, compose
@@ -31,8 +31,7 @@ def keeps(batch: list[Candidate], minimums: dict[str, int]) -> bool:
 
 
 @given(queues(), st.integers(1, 16))
-@settings(deadline=None)
-def test_batch_is_exact_whenever_brute_force_finds_one_with_the_oldest_group(
+def test_batch_is_exact_whenever_brute_force_finds_one_with_the_oldest_group_and_older_groups_win(
     queue: list[Candidate], batch_size: int
 ) -> None:
     batch = compose(queue, batch_size=batch_size, minimums={})
@@ -40,23 +39,14 @@ def test_batch_is_exact_whenever_brute_force_finds_one_with_the_oldest_group(
         assert batch == []
         return
     assert batch[0] == queue[0]
-    possible = {sequences(candidate) for candidate in batches_with_the_oldest(queue)}
-    below = {size for size in possible if size <= batch_size}
+    rivals = batches_with_the_oldest(queue)
+    below = {size for rival in rivals if (size := sequences(rival)) <= batch_size}
     assert sequences(batch) == (max(below) if below else queue[0].size)
-
-
-@given(queues(), st.integers(1, 16))
-@settings(deadline=None)
-def test_among_equally_good_batches_the_older_groups_win(queue: list[Candidate], batch_size: int) -> None:
-    batch = compose(queue, batch_size=batch_size, minimums={})
-    if batch:
-        ages = [int(group.id) for group in batch]
-        rivals = [c for c in batches_with_the_oldest(queue) if sequences(c) == sequences(batch)]
-        assert ages == min([int(group.id) for group in rival] for rival in rivals)
+    ages = min([int(group.id) for group in rival] for rival in rivals if sequences(rival) == sequences(batch))
+    assert [int(group.id) for group in batch] == ages
 
 
 @given(queues(), st.integers(1, 16), st.fixed_dictionaries({"a": st.integers(1, 8), "b": st.integers(1, 8)}))
-@settings(deadline=None)
 def test_minimums_are_kept_whenever_an_exact_batch_can_keep_them(
     queue: list[Candidate], batch_size: int, minimums: dict[str, int]
 ) -> None:
@@ -69,18 +59,12 @@ def test_minimums_are_kept_whenever_an_exact_batch_can_keep_them(
     assert not exact or sequences(batch) == batch_size
 
 
-def test_environment_with_a_minimum_overtakes_but_never_the_oldest_group() -> None:
-    queue = [Candidate(str(n), "busy", 4) for n in range(9)] + [Candidate(f"rare{n}", "rare", 4) for n in range(3)]
-    batch = compose(queue, batch_size=16, minimums={"rare": 8})
-    assert [group.id for group in batch] == ["0", "1", "rare0", "rare1"]
-
-
 def test_minimum_without_data_does_not_hold_up_the_others() -> None:
     queue = [Candidate(str(n), "busy", 4) for n in range(4)]
     assert compose(queue, batch_size=16, minimums={"silent": 8}) == queue
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_group_starves_in_a_long_run_of_sizes_that_do_not_divide(seed: int) -> None:
     rng = random.Random(seed)
     queue: list[Candidate] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from atropos_support import ENVIRONMENT, TRAINER, Process, first_tokens, free_port, group
+from atropos_support import ENVIRONMENT, TRAINER, first_tokens, group
 
 from loomrl.config import HubConfig
 from loomrl.hub import Hub
@@ -16,8 +16,6 @@ from loomrl.hub.atropos.state import RegisterEnv, Registration
 from loomrl.hub.open import open_hub
 from loomrl.store import open_store
 from loomrl.store.notes import Notes
-
-pytestmark = pytest.mark.system
 
 WRITES = {"append", "keep", "lease", "ack", "release", "renew"}
 
@@ -118,33 +116,3 @@ def test_server_that_dies_at_any_write_loses_and_repeats_nothing(sqlite_url: str
                 break
             AtroposSession(hub, Notes(db), clock=lambda: 0.0).reset()
         assert nth > 20
-
-
-def test_sigkill_between_calls_loses_and_repeats_nothing(store_url: str) -> None:
-    port = free_port()
-    server = Process(store_url, port=port)
-
-    def restart() -> None:
-        nonlocal server
-        server.kill()
-        server = Process(store_url, port=port)
-
-    try:
-        server.call("POST", "/register", json=TRAINER)
-        assert server.call("GET", "/batch") == {"batch": None}
-        assert server.call("POST", "/register-env", json=ENVIRONMENT)["env_id"] == 0
-        for number in range(2):
-            server.call("POST", "/scored_data", json=group(number * 100, env_id=0))
-        server.call("POST", "/scored_data", json=group(200, size=2, env_id=0))
-        restart()
-        assert server.call("POST", "/register-env", json=ENVIRONMENT)["wandb_name"] == "math_1"
-        assert server.call("POST", "/scored_data", json=group(300, size=2, env_id=0))["buffer_size"] == 0
-        assert first_tokens(server.call("GET", "/batch")["batch"]) == [0]
-        restart()
-        batches = [server.call("GET", "/batch")["batch"] for _ in range(3)]
-        assert [batch and first_tokens(batch) for batch in batches] == [[100], [200, 300], None]
-        restart()
-        assert server.call("GET", "/batch") == {"batch": None}
-        assert server.call("GET", "/status") == {"current_step": 3, "queue_size": 0}
-    finally:
-        server.kill()

@@ -22,7 +22,8 @@ HERE = Path(__file__).parent
 STEPS = 6
 
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.slow]
+"""Their quick sibling is `test_atropos_routes.py`: the same exchange, without the package."""
 
 
 @contextmanager
@@ -51,7 +52,7 @@ def finish(trainer: subprocess.Popen[str], environment: subprocess.Popen[str]) -
     return json.loads(printed.splitlines()[-1]), log
 
 
-@pytest.mark.parametrize("url", ["sqlite_url", pytest.param("postgres_url", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("url", ["sqlite_url", "postgres_url"])
 def test_unmodified_environment_and_trainer_meet_at_our_hub(
     url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -77,7 +78,6 @@ def test_unmodified_environment_and_trainer_meet_at_our_hub(
     assert queue_size * 2 <= 3 * 8 + on_their_way, "the environment did not stop at three batches"
 
 
-@pytest.mark.slow
 def test_unmodified_environment_and_trainer_go_on_when_the_hub_is_killed(tmp_path: Path, unused_tcp_port: int) -> None:
     url, posted = f"http://127.0.0.1:{unused_tcp_port}", tmp_path / "posted.jsonl"
     with hub_command(tmp_path, unused_tcp_port) as keeper, real_clients(url, tmp_path) as clients:

@@ -1,4 +1,3 @@
-import gzip
 import json
 import time
 from collections.abc import Iterator
@@ -13,10 +12,18 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.system
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serving(f"sqlite:///{tmp_path_factory.mktemp('atropos')}/loom.db") as client:
+        yield client
+
+
 @pytest.fixture
-def client(sqlite_url: str) -> Iterator[httpx.Client]:
-    with serving(sqlite_url) as served:
-        yield served
+def client(server: httpx.Client) -> httpx.Client:
+    """Of a hub that has forgotten everything."""
+    get(server, "/status")
+    server.get("/reset_data").raise_for_status()
+    return server
 
 
 def start(client: httpx.Client, *environments: dict[str, Any], **trainer: Any) -> list[int]:
@@ -28,6 +35,11 @@ def start(client: httpx.Client, *environments: dict[str, Any], **trainer: Any) -
 
 def post(client: httpx.Client, path: str, body: Any, **headers: str) -> Any:
     return client.post(path, json=body, headers=headers).raise_for_status().json()
+
+
+def offer(client: httpx.Client, *starts: int, **more: Any) -> Any:
+    """The answer to the last of these groups."""
+    return [post(client, "/scored_data", group(start, **more)) for start in starts][-1]
 
 
 def poll(client: httpx.Client) -> Any:
@@ -42,8 +54,8 @@ def status_of(client: httpx.Client, env_id: int) -> Any:
     return client.request("GET", "/status-env", json={"env_id": env_id}).raise_for_status().json()
 
 
-def test_whole_exchange_between_environment_and_trainer(store_url: str) -> None:
-    with serving(store_url) as client:
+def test_whole_exchange_between_environment_and_trainer(sqlite_url: str) -> None:
+    with serving(sqlite_url) as client:
         assert "message" in get(client, "/")
         assert get(client, "/info") == {"batch_size": -1, "max_token_len": -1}
         assert get(client, "/wandb_info") == {"group": None, "project": None}
@@ -64,21 +76,20 @@ def test_whole_exchange_between_environment_and_trainer(store_url: str) -> None:
         }
         assert get(client, "/info") == {"batch_size": 4, "max_token_len": 512}
         assert get(client, "/wandb_info") == {"group": "group", "project": "project"}
-        assert post(client, "/scored_data", group(0, env_id=0)) == {"status": "received"}
+        assert offer(client, 0, env_id=0) == {"status": "received"}
         assert get(client, "/status") == {"current_step": 0, "queue_size": 1}
+        assert client.head("/batch").status_code == 405, "it takes no batch"
         assert first_tokens(poll(client)) == [0]
         assert poll(client) is None
         assert get(client, "/status") == {"current_step": 1, "queue_size": 0}
         assert post(client, "/disconnect-env", {"env_id": 0}) == {"status": "success"}
 
 
-def test_second_environment_of_a_name_gets_the_next_number(client: httpx.Client) -> None:
+def test_environments_of_one_name_are_numbered_and_an_unknown_one_is_a_failure_with_status_200(
+    client: httpx.Client,
+) -> None:
     assert start(client, {}, {}) == [0, 1]
     assert post(client, "/register-env", ENVIRONMENT)["wandb_name"] == "math_2"
-
-
-def test_unknown_environment_is_a_failure_with_status_200(client: httpx.Client) -> None:
-    start(client)
     assert post(client, "/disconnect-env", {"env_id": 7})["status"] == "failure"
     assert "env_id=7" in status_of(client, 7)["error"]
 
@@ -136,9 +147,8 @@ def scored_data(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(data=scored_data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_trainer_gets_exactly_what_the_environment_posted(client: httpx.Client, data: dict[str, Any]) -> None:
-    get(client, "/status")
     client.get("/reset_data")
     start(client, batch_size=1)
     assert post(client, "/scored_data", data) == {"status": "received"}
@@ -147,16 +157,6 @@ def test_trainer_gets_exactly_what_the_environment_posted(client: httpx.Client, 
     more = "group_overrides images env_id distill_token_ids distill_logprobs"
     assert list(returned) == [*fields.split(), *more.split()]
     assert returned == {name: data.get(name) for name in returned}
-
-
-def test_gzip_body_is_understood(client: httpx.Client) -> None:
-    start(client)
-    body = gzip.compress(json.dumps(group(0)).encode())
-    answer = client.post("/scored_data", content=body, headers={"content-encoding": "gzip"})
-    assert answer.json() == {"status": "received"}
-    broken = client.post("/scored_data", content=body[:-9], headers={"content-encoding": "gzip"})
-    assert broken.status_code == 400
-    assert get(client, "/status")["queue_size"] == 1
 
 
 @pytest.mark.parametrize(
@@ -189,43 +189,12 @@ def test_malformed_group_is_refused_with_its_place_and_not_stored(
         assert answer.status_code == 422
         assert where in json.dumps(answer.json()["detail"])
     assert get(client, "/status")["queue_size"] == 0
-    assert post(client, "/scored_data", group(0, size=2, env_id=0))["buffer_size"] == 2
+    assert offer(client, 0, size=2, env_id=0)["buffer_size"] == 2
 
 
-@pytest.mark.parametrize("body", [b"", b"[", b"[]", b"NaN", b'{"tokens": [[1]]}', b"[" * 5000])
-def test_what_is_no_group_is_refused(client: httpx.Client, body: bytes) -> None:
-    assert client.post("/scored_data", content=body).status_code == 422
-    assert client.post("/register", content=body).status_code == 422
-
-
-def test_oversized_body_is_refused_also_when_it_only_grows_unpacked(client: httpx.Client) -> None:
-    start(client)
-    bomb = gzip.compress(b" " * (2 << 20))
-    assert client.post("/scored_data", content=bomb, headers={"content-encoding": "gzip"}).status_code == 413
-    assert client.post("/scored_data", content=b" " * (2 << 20)).status_code == 413
-    assert get(client, "/status")["queue_size"] == 0
-
-
-def test_token_guards_these_routes_too(sqlite_url: str) -> None:
-    with serving(sqlite_url, token="secret") as client:
-        assert client.get("/batch").status_code == 401
-        assert client.post("/register", json=TRAINER).status_code == 401
-        assert client.post("/register", json=TRAINER, headers={"authorization": "Bearer secret"}).status_code == 200
-
-
-def test_head_takes_no_batch(client: httpx.Client) -> None:
-    start(client)
-    post(client, "/scored_data", group(0))
-    assert client.head("/batch").status_code == 405
-    assert first_tokens(poll(client)) == [0]
-
-
-def test_oldest_groups_come_first(client: httpx.Client) -> None:
-    start(client, batch_size=8)
-    for number in range(4):
-        post(client, "/scored_data", group(number * 100))
-    assert first_tokens(poll(client)) == [0, 100]
-    assert first_tokens(poll(client)) == [200, 300]
+def test_what_is_no_group_is_refused(client: httpx.Client) -> None:
+    for body in (b"", b"[", b"[]", b"NaN", b'{"tokens": [[1]]}', b"[" * 5000):
+        assert [client.post(path, content=body).status_code for path in ("/scored_data", "/register")] == [422, 422]
 
 
 def test_sizes_that_do_not_divide_the_largest_do_not_starve(client: httpx.Client) -> None:
@@ -248,33 +217,33 @@ def test_list_counts_what_it_queued_and_what_it_buffered(client: httpx.Client) -
     assert get(client, "/status")["queue_size"] == 2
 
 
-def test_small_groups_are_held_until_they_make_up_a_whole_one(store_url: str) -> None:
-    with serving(store_url) as client:
+def test_small_groups_are_held_until_they_make_up_a_whole_one(sqlite_url: str) -> None:
+    with serving(sqlite_url) as client:
         start(client, {"group_size": 4}, batch_size=2)
-        assert post(client, "/scored_data", group(0, size=2, env_id=0)) == {"status": "buffered", "buffer_size": 2}
+        assert offer(client, 0, size=2, env_id=0) == {"status": "buffered", "buffer_size": 2}
         assert poll(client) is None
-    with serving(store_url) as client:
-        assert post(client, "/scored_data", group(100, size=2, env_id=0)) == {"status": "buffered", "buffer_size": 0}
+    with serving(sqlite_url) as client:
+        assert offer(client, 100, size=2, env_id=0) == {"status": "buffered", "buffer_size": 0}
         assert [first_tokens(poll(client)) for _ in range(2)] == [[0], [100]]
 
 
 def test_held_group_is_let_go_when_its_environment_disconnects(client: httpx.Client) -> None:
     start(client, {}, batch_size=2)
-    post(client, "/scored_data", group(0, size=2, env_id=0))
+    offer(client, 0, size=2, env_id=0)
     post(client, "/disconnect-env", {"env_id": 0})
     assert first_tokens(poll(client)) == [0]
 
 
 def test_groups_larger_than_their_environment_says_are_queued(client: httpx.Client) -> None:
     start(client, {"group_size": 2})
-    assert post(client, "/scored_data", group(0, size=4, env_id=0)) == {"status": "received"}
+    assert offer(client, 0, size=4, env_id=0) == {"status": "received"}
     assert status_of(client, 0)["max_group_size"] == 4
 
 
 def test_equal_groups_that_were_answered_are_separate_groups(client: httpx.Client) -> None:
     start(client)
     for _ in range(3):
-        post(client, "/scored_data", group(0))
+        offer(client, 0)
     assert get(client, "/status")["queue_size"] == 3
     assert post(client, "/scored_data_list", [group(0)] * 2)["groups_processed"] == 2
     assert get(client, "/status")["queue_size"] == 5
@@ -290,24 +259,22 @@ def test_post_repeated_with_its_key_is_stored_once(store_url: str) -> None:
         assert (other.status_code, "'k'" in other.text) == (409, True)
     with serving(store_url) as client:
         post(client, "/scored_data", group(0, size=2, env_id=0), **{"idempotency-key": "k"})
-        assert post(client, "/scored_data", group(0, size=2, env_id=0))["buffer_size"] == 0
+        assert offer(client, 0, size=2, env_id=0)["buffer_size"] == 0
 
 
-def test_batch_is_acked_by_the_first_poll_after_a_null(sqlite_url: str) -> None:
-    with serving(sqlite_url) as client:
-        start(client)
-        post(client, "/scored_data", group(0))
-        assert first_tokens(poll(client)) == [0]
-        assert poll(client) is None
-        assert poll(client) is None  # acked
-        post(client, "/register", TRAINER)
-        assert poll(client) is None
+def test_batch_is_acked_by_the_first_poll_after_a_null(client: httpx.Client) -> None:
+    start(client)
+    offer(client, 0)
+    assert first_tokens(poll(client)) == [0]
+    assert poll(client) is None
+    assert poll(client) is None  # acked
+    post(client, "/register", TRAINER)
+    assert poll(client) is None
 
 
 def test_batches_a_trainer_still_collects_come_back_when_it_dies(client: httpx.Client) -> None:
     start(client)
-    for number in range(3):
-        post(client, "/scored_data", group(number * 100))
+    offer(client, *range(0, 300, 100))
     assert [first_tokens(poll(client)) for _ in range(2)] == [[0], [100]]
     post(client, "/register", TRAINER)
     assert [first_tokens(poll(client)) for _ in range(3)] == [[0], [100], [200]]
@@ -318,7 +285,7 @@ def test_batches_a_trainer_still_collects_come_back_when_it_dies(client: httpx.C
 def test_batch_of_a_trainer_that_fell_silent_comes_back_when_its_lease_is_over(sqlite_url: str) -> None:
     with serving(sqlite_url, lease_s=0.3) as client:
         start(client)
-        post(client, "/scored_data", group(0))
+        offer(client, 0)
         assert first_tokens(poll(client)) == [0]
         assert poll(client) is None
         deadline = time.monotonic() + 10
@@ -330,8 +297,7 @@ def test_batch_of_a_trainer_that_fell_silent_comes_back_when_its_lease_is_over(s
 
 def test_trainer_that_is_never_told_null_is_told_so_after_eight_batches(client: httpx.Client) -> None:
     start(client)
-    for number in range(10):
-        post(client, "/scored_data", group(number * 100))
+    offer(client, *range(0, 1000, 100))
     polled = [poll(client) for _ in range(11)]
     assert [batch and first_tokens(batch) for batch in polled] == [[n * 100] for n in range(8)] + [None, [800], [900]]
 
@@ -339,7 +305,7 @@ def test_trainer_that_is_never_told_null_is_told_so_after_eight_batches(client: 
 def test_batch_whose_answer_was_cut_off_is_handed_out_again(sqlite_url: str) -> None:
     with serving(sqlite_url, max_bytes=1 << 26) as client:
         start(client)
-        post(client, "/scored_data", group(0, length=250_000))  # more than the sockets' buffers swallow
+        offer(client, 0, length=150_000)  # more than the sockets' buffers swallow
         with httpx.Client(base_url=client.base_url) as impatient, impatient.stream("GET", "/batch") as answer:
             assert answer.status_code == 200  # and nobody reads on
         deadline = time.monotonic() + 10
@@ -351,8 +317,7 @@ def test_batch_whose_answer_was_cut_off_is_handed_out_again(sqlite_url: str) -> 
 def test_restart_keeps_trainer_environments_step_and_queue(store_url: str) -> None:
     with serving(store_url) as client:
         start(client, {}, {"desired_name": "code"})
-        for number in range(3):
-            post(client, "/scored_data", group(number * 100, env_id=1))
+        offer(client, *range(0, 300, 100), env_id=1)
         poll(client)
     with serving(store_url) as client:
         assert get(client, "/info") == {"batch_size": 4, "max_token_len": 512}
@@ -382,16 +347,15 @@ def test_status_tells_an_environment_when_to_stop(client: httpx.Client) -> None:
 
 def test_minimum_allocation_is_in_every_batch(client: httpx.Client) -> None:
     start(client, {}, {"desired_name": "rare", "min_batch_allocation": 0.5}, batch_size=8)
-    for number in range(4):
-        post(client, "/scored_data", group(number * 100, env_id=0))
-    post(client, "/scored_data", group(900, env_id=1))
+    offer(client, *range(0, 400, 100), env_id=0)
+    offer(client, 900, env_id=1)
     assert first_tokens(poll(client)) == [0, 900]
 
 
 def test_reset_forgets_everything(client: httpx.Client) -> None:
     start(client, {})
-    post(client, "/scored_data", group(0))
-    post(client, "/scored_data", group(100))
+    offer(client, 0)
+    offer(client, 100)
     assert get(client, "/latest_example")["tokens"][0][0] == 100
     poll(client)
     assert client.get("/reset_data").text == "Reset successful"

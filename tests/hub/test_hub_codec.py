@@ -44,11 +44,13 @@ def tokens(draw: st.DrawFn) -> Tokens:
     length = draw(st.integers(0, 300))
     limit = draw(st.sampled_from([2, 200, 60_000, 150_000, 2**24 + 1, 2**31 - 1]))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
+    entropies = rng.random(length).astype(np.float32)
     return Tokens(
         rng.integers(-limit if draw(st.booleans()) else 0, limit, length).astype(np.int32),
         rng.random(length) < draw(st.sampled_from([0.0, 0.02, 0.5, 1.0])),
         rng.normal(size=length).astype(np.float32),
         np.sort(rng.integers(-1, draw(st.integers(0, 5)), length)).astype(np.int32),
+        draw(st.sampled_from([None, entropies])),
     )
 
 
@@ -79,13 +81,13 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
 
 
 @given(trajectories())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_decoding_undoes_encoding(trajectory: Trajectory) -> None:
     assert decode(encode(trajectory)) == trajectory
 
 
 @given(hnp.arrays(DTYPES, SHAPES) | hnp.arrays(np.int64, 40, elements=st.integers(2**62, 2**62 + 9)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_every_array_keeps_values_dtype_shape_and_every_bit(array: np.ndarray[Any, Any]) -> None:
     back = unpack(memoryview(pack(array, Allowance())), Allowance())
     assert (back.dtype.newbyteorder("="), back.shape) == (array.dtype.newbyteorder("="), array.shape)
@@ -129,7 +131,7 @@ def test_payloads_one_after_the_other_are_a_body() -> None:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_damaged_payload_is_refused_naming_where(seed: int) -> None:
     rng = random.Random(seed)
     payload = bytearray(encode(attempt("a", extra={"x": np.arange(50)})))
@@ -142,7 +144,7 @@ def test_damaged_payload_is_refused_naming_where(seed: int) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(0, 10**9))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_hostile_content_with_a_right_checksum_is_a_trajectory_or_refused_in_bounded_memory(
     noise: bytes, seed: int
 ) -> None:
@@ -179,22 +181,6 @@ def test_array_that_announces_gigabytes_is_refused_without_taking_them(data: byt
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_pictures_come_back_byte_for_byte() -> None:
-    seen = (Message("user", "What is it?", (b"\x89PNG 1", b"\x89PNG 2")), Message("tool", "-"))
-    trajectory = replace(attempt("a"), turns=(Turn(seen, "red"),))
-    assert decode(encode(trajectory)) == trajectory
-
-
-def test_entropies_come_back_bit_for_bit() -> None:
-    plain = attempt("a")
-    tokens = plain.turns[0].tokens
-    assert tokens is not None
-    told = replace(tokens, entropies_T=np.linspace(0, 1, len(tokens)).astype(np.float32))
-    trajectory = replace(plain, turns=(replace(plain.turns[0], tokens=told), *plain.turns[1:]))
-    assert decode(encode(trajectory)) == trajectory
-    assert decode(encode(trajectory)) != plain
 
 
 def test_payload_of_another_format_says_so() -> None:

@@ -3,10 +3,11 @@
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from hub_samples import Clock, OpenHub, attempt, attempts, ids
+from hub_samples import Clock, OpenHub, attempt, attempts, ids, math_of, take
 
 from loomrl.errors import Conflict, HubError, LeaseLost
 from loomrl.hub import GroupPlan, Hub, Selection
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.system
 def test_what_was_appended_comes_back_from_a_lease_unchanged(hub: Hub) -> None:
     group = attempts("g", 3, extra={"scores": np.arange(3, dtype=np.float32)}, first_version=4)
     hub.append(group)
-    lease = hub.lease(5, version=4, consumer="learner")
+    lease = take(hub, 5, version=4)
     assert ids(lease.groups) == ["g"]
     assert lease.groups[0].cause == ""
     for given, back in zip(group, lease.groups[0].trajectories, strict=True):
@@ -31,7 +32,7 @@ def test_repeated_trajectory_keeps_its_first_cursor_and_counts_once(hub: Hub) ->
     first = hub.append(attempts("g"))
     assert hub.append(attempts("g")) == first
     assert hub.append([*attempts("g"), *attempts("g")]) == first + first
-    assert hub.stats().environments["Math"].trajectories == 2
+    assert math_of(hub).trajectories == 2
     assert len(list(hub.replay(selection=Selection()))) == 2
 
 
@@ -40,7 +41,7 @@ def test_repeated_id_with_other_content_is_refused_and_nothing_of_the_call_is_st
     other = replace(attempt("g/0", "g", group_size=2), finished_at=9.0)
     with pytest.raises(Conflict, match=r"'g/0'.*other content"):
         hub.append([*attempts("new one"), *attempts("new two"), *attempts("new three"), other])
-    assert hub.stats().environments["Math"].trajectories == 2
+    assert math_of(hub).trajectories == 2
     assert len(hub.read()) == 2
 
 
@@ -52,22 +53,22 @@ def test_group_id_of_another_size_or_environment_is_refused(hub: Hub) -> None:
         hub.append([attempt("c", "g", group_size=2, environment="Code")])
 
 
-def test_incomplete_group_is_not_leased(hub: Hub) -> None:
-    hub.append(attempts("g", 3)[:2])
-    assert hub.lease(1, version=0, consumer="learner").groups == ()
-    hub.append(attempts("g", 3)[2:])
-    assert len(hub.lease(1, version=0, consumer="learner").groups) == 1
+def test_a_lease_waits_for_whole_groups_and_for_as_many_as_it_needs(hub: Hub) -> None:
+    hub.append([*attempts("a"), *attempts("b", 3)[:2]])
+    assert take(hub, 2, at_least=2).groups == ()
+    hub.append(attempts("b", 3)[2:])
+    assert len(take(hub, 2, at_least=2).groups) == 2
 
 
 def test_acked_groups_are_gone_and_the_ack_may_be_repeated(hub: Hub, clock: Clock) -> None:
     hub.append(attempts("g"))
-    lease = hub.lease(1, version=0, consumer="learner")
-    assert hub.lease(1, version=0, consumer="other").groups == ()
+    lease = take(hub, 1)
+    assert take(hub, 1).groups == ()
     hub.ack(lease.id, version=1)
     hub.ack(lease.id, version=1)
     clock.now += 10_000
-    assert hub.lease(1, version=1, consumer="learner").groups == ()
-    assert hub.stats().environments["Math"].acked == 1
+    assert take(hub, 1, version=1).groups == ()
+    assert math_of(hub).acked == 1
     with pytest.raises(HubError, match="version 1 already, not 2"):
         hub.ack(lease.id, version=2)
 
@@ -76,22 +77,24 @@ def test_expired_lease_comes_back_exactly_once_and_its_late_ack_is_lost(opened: 
     hub = opened(lease_s=10)
     for name in "abcdefgh":
         hub.append(attempts(name))
-    dead = hub.lease(8, version=0, consumer="dead")
+    dead = take(hub, 8)
     clock.now += 11
-    heir = hub.lease(100, version=0, consumer="heir")
+    heir = take(hub, 100)
     assert sorted(ids(heir.groups)) == sorted(ids(dead.groups)) == list("abcdefgh")
     with pytest.raises(LeaseLost):
         hub.ack(dead.id, version=1)
     with pytest.raises(LeaseLost):
         hub.renew(dead.id)
+    with pytest.raises(LeaseLost, match="'never'"):
+        hub.ack("never", version=1)
     hub.ack(heir.id, version=1)
-    assert hub.stats().environments["Math"].acked == 8
+    assert math_of(hub).acked == 8
 
 
 def test_renewed_lease_does_not_expire(opened: OpenHub, clock: Clock) -> None:
     hub = opened(lease_s=10)
     hub.append(attempts("g"))
-    lease = hub.lease(1, version=0, consumer="learner")
+    lease = take(hub, 1)
     clock.now += 8
     assert hub.renew(lease.id) == clock.now + 10
     clock.now += 8
@@ -101,33 +104,21 @@ def test_renewed_lease_does_not_expire(opened: OpenHub, clock: Clock) -> None:
 
 def test_released_lease_goes_back_at_once_and_can_be_released_again(hub: Hub) -> None:
     hub.append(attempts("g"))
-    lease = hub.lease(1, version=0, consumer="learner")
+    lease = take(hub, 1)
     hub.release(lease.id)
     hub.release(lease.id)
-    assert ids(hub.lease(1, version=0, consumer="other").groups) == ["g"]
+    assert ids(take(hub, 1).groups) == ["g"]
     with pytest.raises(LeaseLost):
         hub.ack(lease.id, version=1)
-
-
-def test_unknown_lease_is_lost(hub: Hub) -> None:
-    with pytest.raises(LeaseLost, match="'never'"):
-        hub.ack("never", version=1)
 
 
 def test_repeated_lease_id_gives_the_same_lease_again(hub: Hub) -> None:
     for name in "abcdef":
         hub.append(attempts(name))
-    first = hub.lease(4, version=0, consumer="learner", lease_id="mine")
-    again = hub.lease(4, version=0, consumer="learner", lease_id="mine")
+    first = take(hub, 4, lease_id="mine")
+    again = take(hub, 4, lease_id="mine")
     assert first.id == again.id == "mine"
     assert sorted(ids(first.groups)) == sorted(ids(again.groups))
-
-
-def test_lease_waits_for_as_many_groups_as_it_needs(hub: Hub) -> None:
-    hub.append([*attempts("a"), *attempts("b")])
-    assert hub.lease(3, version=0, consumer="learner", at_least=3).groups == ()
-    hub.append(attempts("c"))
-    assert len(hub.lease(3, version=0, consumer="learner", at_least=3).groups) == 3
 
 
 def test_named_groups_are_leased_all_in_their_order_or_none(hub: Hub) -> None:
@@ -138,26 +129,18 @@ def test_named_groups_are_leased_all_in_their_order_or_none(hub: Hub) -> None:
     lease = hub.lease(3, at_least=3, version=0, consumer="learner", groups=["d", "a", "c"])
     assert ids(lease.groups) == ["d", "a", "c"]
     assert [group.id for group in hub.ready()] == ["b"]
-    assert hub.lease(1, version=0, consumer="other", groups=["a"]).groups == ()
-    assert ids(hub.lease(9, version=0, consumer="other", groups=["a", "b", "missing"]).groups) == ["b"]
-
-
-def test_failed_attempts_complete_a_group_and_are_counted(opened: OpenHub) -> None:
-    hub = opened(quorum=0.5)
-    hub.append([attempt("a", "g", group_size=2, failed=True), attempt("b", "g", group_size=2)])
-    (group,) = hub.lease(1, version=0, consumer="learner").groups
-    assert (len(group.trajectories), ids(group.usable), group.cause) == (2, ["b"], "")
-    assert hub.stats().environments["Math"].failures == 1
+    assert take(hub, 1, groups=["a"]).groups == ()
+    assert ids(take(hub, 9, groups=["a", "b", "missing"]).groups) == ["b"]
 
 
 def test_group_that_cannot_reach_its_quorum_is_released_and_the_rest_of_it_is_late(opened: OpenHub) -> None:
     hub = opened(quorum=0.75)
     group = attempts("g", 4)
     hub.append([attempt("g/0", "g", group_size=4, failed=True)])
-    assert hub.stats().environments["Math"].released == {}
+    assert math_of(hub).released == {}
     hub.append([attempt("g/1", "g", group_size=4, failed=True)])
     hub.append(group[2:])
-    line = hub.stats().environments["Math"]
+    line = math_of(hub)
     assert (line.released, line.late, line.open, line.ready) == ({"quorum": 1}, 2, 0, 0)
     assert len(hub.read()) == 4
 
@@ -167,11 +150,11 @@ def test_overdue_group_is_handed_out_with_its_cause_or_released(opened: OpenHub,
     hub.append(attempts("enough", 4)[:2])
     hub.append(attempts("too little", 4)[:1])
     clock.now += 61
-    (group,) = hub.lease(5, version=0, consumer="learner").groups
+    (group,) = take(hub, 5).groups
     assert (group.id, group.cause, len(group.trajectories)) == ("enough", "timeout", 2)
-    assert hub.stats().environments["Math"].released == {"timeout": 1}
+    assert math_of(hub).released == {"timeout": 1}
     hub.append(attempts("enough", 4)[2:])
-    line = hub.stats().environments["Math"]
+    line = math_of(hub)
     assert (line.late, line.leased, line.ready) == (2, 1, 0)
 
 
@@ -185,15 +168,10 @@ def test_stale_groups_are_released_and_scripted_ones_never_are(
     )
     hub.append(attempts("new", first_version=5))
     hub.append(attempts("scripted", first_version=NO_VERSION))
-    lease = hub.lease(9, version=5, consumer="learner")
+    hub.append([attempt("z/0", "zero", group_size=2, first_version=0), attempt("z/1", "zero", group_size=2)])
+    lease = take(hub, 9, version=5)
     assert sorted(ids(lease.groups)) == leased
-    assert hub.stats().environments["Math"].released == ({"stale": 1} if max_staleness == 0 else {})
-
-
-def test_version_zero_is_old_too(opened: OpenHub) -> None:
-    hub = opened(max_staleness=0)
-    hub.append([attempt("a", "g", group_size=2, first_version=0), attempt("b", "g", group_size=2, first_version=1)])
-    assert hub.lease(1, version=1, consumer="learner").groups == ()
+    assert math_of(hub).released == {"stale": 2 - max_staleness}
 
 
 def test_room_follows_from_the_staleness_promise(opened: OpenHub) -> None:
@@ -206,7 +184,7 @@ def test_room_follows_from_the_staleness_promise(opened: OpenHub) -> None:
     assert sorted(hub.open(plans)) == sorted(admitted)
     for id in admitted[:2]:
         hub.append(attempts(id, first_version=0))
-    lease = hub.lease(2, version=0, consumer="learner")
+    lease = take(hub, 2)
     assert hub.stats(version=0).room == 0
     hub.ack(lease.id, version=1)
     assert hub.stats(version=1).room == 2
@@ -229,7 +207,7 @@ def test_oldest_groups_go_first(opened: OpenHub) -> None:
     for name in "abcdefgh":
         hub.append(attempts(name, 1 + (name in "bdf")))
     seen = []
-    while lease := hub.lease(1, version=0, consumer="learner").groups:
+    while lease := take(hub, 1).groups:
         seen += ids(lease)
     assert sorted(seen) == list("abcdefgh")
     if not isinstance(hub, ShardedHub):
@@ -242,7 +220,7 @@ def test_shares_follow_weights_and_minimum_shares(opened: OpenHub) -> None:
         hub.append([t for n in range(80) for t in attempts(f"{name}{n}", 1, environment=name)])
     taken = Counter[str]()
     for _ in range(10):
-        lease = hub.lease(8, version=0, consumer="learner")
+        lease = take(hub, 8)
         taken.update(group.trajectories[0].task.environment for group in lease.groups)
     assert sum(taken.values()) == 80
     assert taken["C"] == pytest.approx(20, abs=4)
@@ -271,7 +249,7 @@ def test_replay_takes_what_was_trained_on_by_every_filter(hub: Hub) -> None:
     hub.append(attempts("hard", level=9, success=0.0, run="r1", first_version=4, family="geometry"))
     hub.append(attempts("code", environment="Code", run="r2", first_version=5, source=Source.DEMONSTRATION))
     assert list(hub.replay()) == []
-    lease = hub.lease(9, version=3, consumer="learner")
+    lease = take(hub, 9, version=3)
     hub.ack(lease.id, version=4)
     hub.append(attempts("not trained", level=2, run="r1"))
 
@@ -290,8 +268,8 @@ def test_deleted_trajectories_are_gone_and_their_cursors_are_never_used_again(hu
     assert sorted(hub.delete(["c/1", "a/0", "never"])) == ["a/0", "c/1"]
     assert hub.delete(["c/1"]) == hub.delete([]) == []
     assert sorted(one.id for _, one in hub.read()) == ["a/1", "b/0", "b/1", "c/0"]
-    assert ids(hub.lease(9, version=0, consumer="learner").groups) == ["b"]
-    assert hub.stats().environments["Math"].released == {"deleted": 2}
+    assert ids(take(hub, 9).groups) == ["b"]
+    assert math_of(hub).released == {"deleted": 2}
     assert sorted(hub.delete(["a/1", "b/0", "b/1", "c/0"])) == ["a/1", "b/0", "b/1", "c/0"]
     again = hub.append([one for name in "abc" for one in attempts(name)])
     assert not set(again) & set(cursors)
@@ -303,10 +281,10 @@ def test_deleted_trajectories_are_gone_and_their_cursors_are_never_used_again(hu
 def test_a_lease_goes_on_without_the_group_that_lost_an_attempt(hub: Hub) -> None:
     for name in "ab":
         hub.append(attempts(name))
-    lease = hub.lease(2, version=0, consumer="learner")
+    lease = take(hub, 2)
     hub.delete(["a/0"])
     hub.ack(lease.id, version=1)
-    stats = hub.stats().environments["Math"]
+    stats = math_of(hub)
     assert (stats.acked, stats.leased, stats.released) == (1, 0, {"deleted": 1})
     assert [one.id for _, one in hub.replay()] == ["b/0", "b/1"]
 
@@ -326,14 +304,16 @@ def test_statistics_tell_success_parts_failures_and_rate(opened: OpenHub, clock:
     hub = opened(quorum=0.5)
     hub.append(attempts("a", success=1.0))
     hub.append([attempt("b/0", "b", group_size=2, success=0.0), attempt("b/1", "b", group_size=2, failed=True)])
-    line = hub.stats().environments["Math"]
+    line = math_of(hub)
+    groups = {group.id: group for group in take(hub, 9).groups}
+    assert (len(groups["b"].trajectories), ids(groups["b"].usable), groups["b"].cause) == (2, ["b/0"], "")
     assert (line.trajectories, line.failures, line.ready, line.tokens) == (4, 1, 2, 12)
     assert line.success == pytest.approx(2 / 3)
     assert line.reward == pytest.approx(2 / 3 + 0.1)
     assert line.parts == pytest.approx({"correctness": 2 / 3, "format": 0.1})
     assert line.rate == pytest.approx(4 / 60)
     clock.now += 600
-    assert hub.stats().environments["Math"].rate < 1e-4
+    assert math_of(hub).rate < 1e-4
 
 
 def test_concurrent_appends_and_leases_lose_and_double_nothing(hub: Hub) -> None:
@@ -357,14 +337,13 @@ def test_concurrent_appends_and_leases_lose_and_double_nothing(hub: Hub) -> None
         taken = [id for task in consuming for id in task.result()]
         for task in producing:
             task.result()
-    while rest := hub.lease(9, version=0, consumer="last").groups:
+    while rest := take(hub, 9).groups:
         taken += ids(rest)
     assert sorted(taken) == sorted(f"{worker}-{number}" for worker in range(4) for number in range(10))
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_unstorable_trajectory_is_refused_by_name_and_spoils_nothing(hub: Hub) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"id": "a\0b"}, "NUL"),
         ({"id": ""}, "1 to"),
         ({"id": "x" * 501}, "1 to"),
@@ -374,20 +353,18 @@ def test_concurrent_appends_and_leases_lose_and_double_nothing(hub: Hub) -> None
         ({"id": "a", "extra": {"x": object()}}, "object is neither JSON nor"),
         ({"id": "a", "extra": {"x": 2**70}}, "cannot be stored"),
         ({"id": "a", "extra": {"x": np.array(["text"])}}, "only bool, integer and float"),
-    ],
-)
-def test_unstorable_trajectory_is_refused_by_name_and_spoils_nothing(
-    hub: Hub, fields: dict[str, object], message: str
-) -> None:
-    with pytest.raises(HubError, match=message):
-        hub.append([attempt(**fields)])  # type: ignore[arg-type]
+    ]
+    for fields, message in wrong:
+        with pytest.raises(HubError, match=message):
+            hub.append([attempt(**fields)])
     hub.append(attempts("good"))
-    assert hub.stats().environments["Math"].trajectories == 2
+    assert math_of(hub).trajectories == 2
 
 
-def test_senseless_requests_are_refused(hub: Hub) -> None:
+def test_senseless_requests_are_refused_and_nothing_in_gives_nothing_out(hub: Hub) -> None:
+    assert hub.append([]) == hub.open([]) == hub.read() == []
     with pytest.raises(HubError, match="at_least=3 <= count=2"):
-        hub.lease(2, version=0, consumer="learner", at_least=3)
+        take(hub, 2, at_least=3)
     with pytest.raises(HubError, match="limit=-1"):
         hub.read(limit=-1)
     with pytest.raises(HubError, match="no cursor of this hub"):
@@ -399,9 +376,3 @@ def test_senseless_requests_are_refused(hub: Hub) -> None:
     hub.append(attempts("g"))
     with pytest.raises(HubError, match="consumer"):
         hub.lease(2, version=0, consumer="")
-
-
-def test_nothing_in_gives_nothing_out(hub: Hub) -> None:
-    assert hub.append([]) == []
-    assert hub.open([]) == []
-    assert hub.read() == []

@@ -27,7 +27,7 @@ def serve(claims: list[Claim], turns: int, *, at_once: int = 8) -> Counter[str]:
 
 
 @given(WEIGHTS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_over_time_turns_are_in_proportion_to_weights(weights: list[float]) -> None:
     claims = [Claim(str(index), weight, 0.0, 1000) for index, weight in enumerate(weights)]
     taken = serve(claims, 800)
@@ -37,7 +37,7 @@ def test_over_time_turns_are_in_proportion_to_weights(weights: list[float]) -> N
 
 
 @given(WEIGHTS, st.lists(st.floats(0, 0.3), min_size=6, max_size=6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_minimum_shares_are_honoured_and_nobody_starves(weights: list[float], minimums: list[float]) -> None:
     claims = [Claim(str(i), weight, minimums[i] / 2, 1000) for i, weight in enumerate(weights)]
     promised = shares({claim.environment: Stake(claim.weight, claim.min_share) for claim in claims})

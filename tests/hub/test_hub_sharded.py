@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from hub_samples import Clock, attempts, ids
+from hub_samples import Clock, attempts, ids, math_of, take
 
 from loomrl.config import HubConfig
 from loomrl.errors import LeaseLost
@@ -22,7 +22,6 @@ def clock() -> Clock:
 @pytest.fixture
 def hub(sqlite_url: str, clock: Clock) -> Iterator[ShardedHub]:
     with open_hub(sqlite_url, HubConfig(shards=3, lease_s=10), clock=clock) as hub:
-        assert isinstance(hub, ShardedHub)
         for name in GROUPS:
             hub.append(attempts(name))
         yield hub
@@ -40,55 +39,43 @@ def test_every_shard_has_a_database_of_its_own() -> None:
     ]
 
 
-def test_a_lease_spans_shards(hub: ShardedHub) -> None:
-    lease = hub.lease(12, version=0, consumer="learner", at_least=12)
-    assert sorted(ids(lease.groups)) == sorted(GROUPS)
-    assert len(hub._holders(lease.id)) == 3
-
-
 def test_ack_cut_off_after_the_decision_is_carried_out_by_the_next_question(hub: ShardedHub, clock: Clock) -> None:
-    lease = hub.lease(12, version=0, consumer="learner")
+    lease = take(hub, 12, at_least=12)
     first, *others = hub._holders(lease.id)
+    assert len(others) == 2, "it spans all shards"
     for shard in others:
         shard.pin(lease.id)
     first.ack(lease.id, version=1)
     clock.now += 11
-    assert hub.stats().environments["Math"].acked == 12
+    assert math_of(hub).acked == 12
     hub.ack(lease.id, version=1)
 
 
 def test_ack_cut_off_before_the_decision_gives_everything_back_once(hub: ShardedHub, clock: Clock) -> None:
-    lease = hub.lease(12, version=0, consumer="learner")
+    lease = take(hub, 12)
     for shard in hub._holders(lease.id)[1:]:
         shard.pin(lease.id)
     clock.now += 11
-    assert sorted(ids(hub.lease(12, version=0, consumer="heir").groups)) == sorted(GROUPS)
+    assert sorted(ids(take(hub, 12).groups)) == sorted(GROUPS)
     with pytest.raises(LeaseLost):
         hub.ack(lease.id, version=1)
-
-
-def test_ack_repeated_after_a_cut_finishes_it(hub: ShardedHub) -> None:
-    lease = hub.lease(12, version=0, consumer="learner")
-    hub._holders(lease.id)[-1].pin(lease.id)
-    hub.ack(lease.id, version=1)
-    assert hub.stats().environments["Math"].acked == 12
 
 
 def test_lease_lost_in_one_shard_is_lost_in_all(hub: ShardedHub) -> None:
-    lease = hub.lease(12, version=0, consumer="learner")
+    lease = take(hub, 12)
     hub._holders(lease.id)[-1].release(lease.id)
     with pytest.raises(LeaseLost):
         hub.ack(lease.id, version=1)
-    line = hub.stats().environments["Math"]
+    line = math_of(hub)
     assert (line.ready, line.leased, line.acked) == (12, 0, 0)
 
 
 def test_release_cannot_undo_half_of_a_decided_ack(hub: ShardedHub) -> None:
-    lease = hub.lease(12, version=0, consumer="learner")
+    lease = take(hub, 12)
     first, *others = hub._holders(lease.id)
     for shard in others:
         shard.pin(lease.id)
     first.ack(lease.id, version=1)
     hub.release(lease.id)
     hub.ack(lease.id, version=1)
-    assert hub.stats().environments["Math"].acked == 12
+    assert math_of(hub).acked == 12

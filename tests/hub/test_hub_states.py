@@ -13,7 +13,6 @@ from sqlalchemy import func, select
 from loomrl.config import HubConfig
 from loomrl.errors import LeaseLost
 from loomrl.hub import GroupPlan, Lease, open_hub
-from loomrl.hub.queue import LocalHub
 from loomrl.store.hub_tables import groups
 from loomrl.types import End, Trajectory
 
@@ -29,7 +28,6 @@ class HubMachine(RuleBasedStateMachine):
         self.clock = Clock()
         self.folder = TemporaryDirectory(prefix="loom-test-")
         hub = open_hub(f"sqlite:///{self.folder.name}/loom.db", SETTINGS, groups_per_update=2, clock=self.clock)
-        assert isinstance(hub, LocalHub)
         self.hub = hub
         self.version = 0
         self.leases: list[Lease] = []
@@ -135,4 +133,4 @@ class HubMachine(RuleBasedStateMachine):
 
 
 TestHubStates = HubMachine.TestCase
-TestHubStates.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestHubStates.settings = settings(max_examples=15, stateful_step_count=25)

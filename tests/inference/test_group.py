@@ -19,13 +19,17 @@ CPU = torch.device("cpu")
 
 
 def weights() -> dict[str, torch.Tensor]:
-    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    tied = torch.randn(4, 3, generator=generator)
     return {
-        "a": torch.randn(7, 33),
-        "b": torch.randn(129).bfloat16(),
-        "c": torch.tensor(3.5),
-        "d": torch.empty(0, 4),
-        "e": torch.arange(12).reshape(3, 4).T,
+        "a": torch.randn(3, 5, generator=generator),
+        "b": torch.randn(3, 5, generator=generator),
+        "half": torch.randn(7, generator=generator).to(torch.bfloat16),
+        "tied.in": tied,
+        "tied.out": tied,
+        "turned": torch.randn(4, 6, generator=generator).T,
+        "none": torch.zeros(0, 2),
+        "scalar": torch.tensor(3.5),
     }
 
 
@@ -99,22 +103,8 @@ def test_who_waits_for_somebody_that_left_or_is_silent_says_so(monkeypatch: pyte
             done.set()
 
 
-def own_weights() -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    tied = torch.randn(4, 3, generator=generator)
-    return {
-        "a": torch.randn(3, 5, generator=generator),
-        "b": torch.randn(3, 5, generator=generator),
-        "half": torch.randn(7, generator=generator).to(torch.bfloat16),
-        "tied.in": tied,
-        "tied.out": tied,
-        "turned": torch.randn(4, 6, generator=generator).T,
-        "none": torch.zeros(0, 2),
-    }
-
-
 def test_staged_weights_come_back_as_they_were_sealed(tmp_path: Path) -> None:
-    sealed = seal(own_weights(), 7)
+    sealed = seal(weights(), 7)
     found = unstage(stage(sealed, tmp_path / "7"))
     found.verify()
     assert found.version == 7
@@ -124,7 +114,7 @@ def test_staged_weights_come_back_as_they_were_sealed(tmp_path: Path) -> None:
 
 
 def broken(kind: str) -> Sealed:
-    sealed = seal(own_weights(), 1)
+    sealed = seal(weights(), 1)
     changed = {name: tensor.clone() for name, tensor in sealed.weights.items()}
     match kind:
         case "one bit":
@@ -144,12 +134,12 @@ def broken(kind: str) -> Sealed:
 
 @pytest.mark.parametrize("kind", ["one bit", "swapped", "missing", "too many", "another shape", "another type"])
 def test_what_was_not_sealed_is_named(kind: str) -> None:
-    with pytest.raises(PolicyError, match=r"version 1: \d of 7 tensors are not what the learner sealed \([ac]"):
+    with pytest.raises(PolicyError, match=r"version 1: \d of 8 tensors are not what the learner sealed \([ac]"):
         broken(kind).verify()
 
 
 def test_a_damaged_file_is_seen(tmp_path: Path) -> None:
-    file = stage(seal(own_weights(), 1), tmp_path / "1")
+    file = stage(seal(weights(), 1), tmp_path / "1")
     content = bytearray(file.read_bytes())
     content[-3] ^= 4
     file.write_bytes(content)

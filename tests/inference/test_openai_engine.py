@@ -5,11 +5,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from sample_models import answers, logprobs, random_prompt, request
+from sample_models import answers, drift, drift_by_version, mixed, random_prompt, request
 from sample_server import MODEL, SglangProtocol, model_folder, scripted, served_model, serving, vllm_server
 from starlette.responses import JSONResponse, Response
 
@@ -43,6 +43,10 @@ class Served:
         return Served(self.choice.model_copy(update={"updates": "none"}), self.folder)
 
 
+def sglang_at(url: str, **more: Any) -> OpenAIEngineConfig:
+    return OpenAIEngineConfig(url=url, model=MODEL, updates="sglang", **more)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_folder(tmp_path_factory.mktemp("served") / "model")
@@ -58,7 +62,7 @@ def vllm(folder: Path) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def sglang(folder: Path) -> Iterator[Served]:
     with serving(SglangProtocol(served_model()).app()) as url:
-        yield Served(OpenAIEngineConfig(url=url, model=MODEL, updates="sglang"), folder)
+        yield Served(sglang_at(url), folder)
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("completions", "vllm")]
@@ -99,23 +103,12 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def drift(asked: list[Request], got: list[Completion]) -> float:
-    model = served_model()
-    return max(
-        float(np.abs(logprobs(model, one, completion.ids_T) - completion.logprobs_T).max())
-        for one, completion in zip(asked, got, strict=True)
-    )
-
-
 def test_reported_logprobs_are_those_of_a_plain_forward_pass(served: Served) -> None:
-    asked = [
-        request(random_prompt(seed, 1 + 3 * seed), seed=seed, temperature=(0.0, 0.7, 1.0, 1.3)[seed % 4])
-        for seed in range(8)
-    ]
+    asked = mixed(8)
     got = asyncio.run(answers(served.engine(), asked))
     assert all(len(completion.ids_T) == 16 and completion.finish is FinishReason.LENGTH for completion in got)
     assert all(completion.versions_T.tolist() == [0] * 16 for completion in got)
-    assert drift(asked, got) <= TOLERANCE
+    assert drift(served_model(), asked, got) <= TOLERANCE
 
 
 def test_the_same_request_is_answered_alike_and_another_seed_otherwise(served: Served) -> None:
@@ -139,7 +132,7 @@ def test_a_completion_ends_where_the_context_does(served: Served) -> None:
     asked = [request(random_prompt(0, 20), max_tokens=64)]
     got = asyncio.run(answers(served.engine(context=32), asked))
     assert (len(got[0].ids_T), got[0].finish) == (12, FinishReason.LENGTH)
-    assert drift(asked, got) <= TOLERANCE
+    assert drift(served_model(), asked, got) <= TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -159,7 +152,7 @@ async def test_cancelled_requests_leave_the_others_as_they_were(served: Served) 
     for task in tasks[1::2]:
         task.cancel()
     got = await asyncio.gather(*tasks, return_exceptions=True)
-    assert drift(asked[::2], [one for one in got[::2] if isinstance(one, Completion)]) <= TOLERANCE
+    assert drift(served_model(), asked[::2], [one for one in got[::2] if isinstance(one, Completion)]) <= TOLERANCE
     assert sum(isinstance(one, asyncio.CancelledError) for one in got[1::2]) > 0
 
 
@@ -200,11 +193,7 @@ def test_new_weights_take_over_in_the_middle_of_requests(taught: Served) -> None
         return found
 
     found = asyncio.run(play())
-    for one, completion in found:
-        expected = np.stack([logprobs(model, one, completion.ids_T) for model in models])
-        by_version = expected[completion.versions_T, np.arange(len(completion.ids_T))]
-        assert np.abs(by_version - completion.logprobs_T).max() <= TOLERANCE
-        assert (np.diff(completion.versions_T) >= 0).all()
+    assert drift_by_version(models, *zip(*found, strict=True)) <= TOLERANCE
     assert {number for _, completion in found for number in completion.versions_T.tolist()} == {0, 1, 2}
     assert any(len(set(completion.versions_T.tolist())) > 1 for _, completion in found)
 
@@ -234,7 +223,7 @@ def test_an_engine_outlives_event_loops(served: Served) -> None:
     engine = served.engine()
     asked = [request([n], seed=n) for n in range(4)]
     for _ in range(2):
-        assert drift(asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
+        assert drift(served_model(), asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
 
 
 @pytest.mark.slow
@@ -255,9 +244,9 @@ def test_vllm_refuses_what_a_learner_would_not_recompute(vllm: Served) -> None:
 @pytest.mark.parametrize(("tempered", "temperature"), [(True, 0.7), (False, 1.0)])
 def test_what_logprobs_mean_is_found_out_by_asking(folder: Path, tempered: bool, temperature: float) -> None:
     with serving(SglangProtocol(served_model(), tempered=tempered).app()) as url:
-        engine = OpenAIEngine(OpenAIEngineConfig(url=url, model=MODEL, updates="sglang"), origin=folder, context=64)
+        engine = Served(sglang_at(url), folder).engine()
         asked = [request(random_prompt(seed, 6), seed=seed, temperature=temperature, top_p=0.4) for seed in range(3)]
-        assert drift(asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
+        assert drift(served_model(), asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
         if not tempered:
             with pytest.raises(ConfigError, match=r"temperature=0\.7: .*before temperature.*Sample at 1"):
                 asyncio.run(answers(engine, [request([1], temperature=0.7)]))
@@ -266,8 +255,7 @@ def test_what_logprobs_mean_is_found_out_by_asking(folder: Path, tempered: bool,
 async def test_engines_that_share_a_server_give_it_each_version_once(folder: Path) -> None:
     protocol = SglangProtocol(served_model())
     with serving(protocol.app()) as url:
-        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="sglang")
-        engines = [OpenAIEngine(choice, origin=folder, context=64) for _ in range(3)]
+        engines = [Served(sglang_at(url), folder).engine() for _ in range(3)]
         for number in (1, 2):
             await asyncio.gather(*(engine.load(version(number)) for engine in engines))
             assert {engine.version for engine in engines} == {number}
@@ -280,8 +268,7 @@ async def test_engines_that_share_a_server_give_it_each_version_once(folder: Pat
 async def test_a_failed_update_stops_the_server_until_the_next_one_arrives(folder: Path, tmp_path: Path) -> None:
     protocol = SglangProtocol(served_model())
     with serving(protocol.app()) as url:
-        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="sglang", staging=str(tmp_path), timeout_s=5)
-        engine = OpenAIEngine(choice, origin=folder, context=512)
+        engine = Served(sglang_at(url, staging=str(tmp_path), timeout_s=60), folder).engine(context=512)
         protocol.pace_s = 0.002
         started = asyncio.create_task(engine.generate(request([4, 2], max_tokens=300)))
         await asyncio.sleep(0.1)
@@ -303,8 +290,7 @@ async def test_tokens_of_unknown_weights_are_no_completion(folder: Path) -> None
     protocol = SglangProtocol(served_model())
     protocol._label = "somebody-elses"
     with serving(protocol.app()) as url:
-        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="sglang")
-        engine = OpenAIEngine(choice, origin=folder, context=64)
+        engine = Served(sglang_at(url), folder).engine()
         with pytest.raises(PolicyError, match="'somebody-elses', which were not given by this machine"):
             await engine.generate(request([1]))
 
@@ -333,7 +319,6 @@ def test_a_model_on_a_server_is_judged_by_its_text(vllm: Served, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_policy_is_trained_on_a_server(vllm: Served, tmp_path: Path) -> None:
     experiment = resolve(["language/math_tiny"]).override(
         {
@@ -360,6 +345,5 @@ def test_a_policy_is_trained_on_a_server(vllm: Served, tmp_path: Path) -> None:
 
 
 def test_another_machine_needs_a_folder_that_both_see(folder: Path) -> None:
-    choice = OpenAIEngineConfig(url="http://server.example/v1", model=MODEL, updates="sglang")
     with pytest.raises(ConfigError, match=r"engine\.staging must name a folder"):
-        OpenAIEngine(choice, origin=folder, context=64)
+        Served(sglang_at("http://server.example/v1"), folder).engine()

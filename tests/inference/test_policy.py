@@ -149,12 +149,3 @@ def test_a_policy_without_a_model_is_refused(tmp_path: Path) -> None:
 def test_a_context_beyond_the_models_is_refused_when_the_policy_is_opened(folder: Path) -> None:
     with pytest.raises(ConfigError, match="context=4096"):
         open_policy(LanguagePolicy(path=str(folder), context=4096))
-
-
-async def test_an_engine_can_serve_speakers_and_others_at_once(folder: Path) -> None:
-    engine = TorchEngine(tiny_model(), slots=4)
-    speaker = speakers(Voice(engine, ChatTemplate(tiny_tokenizer()), Sampling(max_tokens=4), 64))
-    action = await speaker(Echo(), random.Random(0)).act((Message("user", "x"),))
-    other = await engine.generate(request([1, 2]))
-    assert action.tokens is not None
-    assert len(other.ids_T) == 16

@@ -75,40 +75,28 @@ def link(
     Lab.open(lab).link(host, **(changes | ({"mbit": None} if mbit == 0 else {})))
 
 
-@app.command()
-def cut(source: HostName, target: HostName, lab: Name = "lab") -> None:
-    """Packets of the first host no longer arrive at the second; the other way they do."""
-    Lab.open(lab).cut(source, target)
+def of_two(name: str, about: str) -> None:
+    """A command for two hosts that is a method of the lab."""
+
+    @app.command(name, help=about)
+    def command(source: HostName, target: HostName, lab: Name = "lab") -> None:
+        getattr(Lab.open(lab), name)(source, target)
 
 
-@app.command()
-def heal(source: HostName, target: HostName, lab: Name = "lab") -> None:
-    """End a cut."""
-    Lab.open(lab).heal(source, target)
+def of_one(name: str, method: str, about: str) -> None:
+    """A command for a host that is a method of the lab."""
+
+    @app.command(name, help=about)
+    def command(host: HostName, lab: Name = "lab") -> None:
+        getattr(Lab.open(lab), method)(host)
 
 
-@app.command()
-def off(host: HostName, lab: Name = "lab") -> None:
-    """Cut a host's power: SIGKILL for all that runs there. Its disk stays."""
-    Lab.open(lab).power_off(host)
-
-
-@app.command()
-def on(host: HostName, lab: Name = "lab") -> None:
-    """Start a host that is off."""
-    Lab.open(lab).power_on(host)
-
-
-@app.command()
-def fill(host: HostName, lab: Name = "lab") -> None:
-    """Write a host's disk full."""
-    Lab.open(lab).fill(host)
-
-
-@app.command()
-def free(host: HostName, lab: Name = "lab") -> None:
-    """Remove what `fill` wrote."""
-    Lab.open(lab).free(host)
+of_two("cut", "Packets of the first host no longer arrive at the second; the other way they do.")
+of_two("heal", "End a cut.")
+of_one("off", "power_off", "Cut a host's power: SIGKILL for all that runs there. Its disk stays.")
+of_one("on", "power_on", "Start a host that is off.")
+of_one("fill", "fill", "Write a host's disk full.")
+of_one("free", "free", "Remove what `fill` wrote.")
 
 
 @app.command()

@@ -59,7 +59,6 @@ def prometheus(folder: Path, port: int, record: str, *, pace_s: float = 1.0) -> 
     config["scrape_configs"][1]["http_sd_configs"][0]["refresh_interval"] = "1s"
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
     program = shutil.which("prometheus")
-    assert program is not None
     command = [
         program,
         f"--config.file={folder / 'prometheus.yaml'}",

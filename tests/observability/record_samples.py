@@ -2,6 +2,7 @@
 
 import time
 from contextlib import closing
+from dataclasses import replace
 
 from loomrl.bus.agent import open_agent_hub, record_agent
 from loomrl.bus.outbox import Outbox
@@ -123,17 +124,7 @@ def release(db: LoomDB, ending: str) -> None:
     change = Change(arms=None, seen=1, verdict=ALLOWED)
     first = begin(db, row, change)
     if ending:
-        over = ReleaseRow(
-            release=first.release,
-            number=2,
-            endpoint=ENDPOINT,
-            state=ending,
-            revision=1,
-            reason="errors",
-            who="",
-            content=first.content,
-            created_at=time.time(),
-        )
+        over = replace(first, number=2, state=ending, revision=1, reason="errors", created_at=time.time())
         assert advance(db, over, change) is not None
 
 

@@ -1,4 +1,4 @@
-"""A real service, a real training, a bus and the record, scraped by a real Prometheus: data for everything, no false
+"""A real service, a real training, a bus and the record, scraped by a real Prometheus: all are seen, no false
 alarm, and a true one when all gateways are killed.
 
 It lasts a minute; LOOMRL_MONITORED_S=1800 makes it half an hour:
@@ -23,40 +23,15 @@ import pytest
 
 from loomrl.config import HubConfig
 from loomrl.hub.open import open_endpoint_hub
-from loomrl.observability import family
-from loomrl.store import open_store
+from loomrl.store import LoomDB, open_store
 from loomrl.store.replicas import ReplicaRole, live_replicas
 from tests.needs import needs
-from tests.observability import record_samples
 from tests.observability.prometheus import Prometheus, prometheus
-from tests.observability.test_dashboards import queries
 from tests.serving.control_support import control_policy
 
 SECONDS = float(os.environ.get("LOOMRL_MONITORED_S", "60"))
-ENDPOINT = record_samples.ENDPOINT
+ENDPOINT = "policy"
 OBSERVATION = [0.0, 0.0, 0.0, 0.0]
-ELSEWHERE = (
-    "policy_kl",
-    "policy_drift",
-    "policy_importance",
-    "staleness",
-    "length_action",
-    "length_prompt",
-    "groups_",
-    "failures",
-    "success",
-    "reward_",
-    "throughput_engine",
-    "throughput_learner",
-    "learning_rate",
-    "time_publish",
-    "time_hub",
-    "time_checkpoint",
-    "time_engine_idle",
-)
-"""Beginnings of metrics that a control run has not (`test_dashboards` shows those of a language run)."""
-OF_WORDS = ("first_token", "tokens", "violat", "gateway_busy", "gateway_waiting", "gateway_queue")
-"""Parts of the names of what only conversations have."""
 pytestmark = [needs("Prometheus"), needs("HAProxy"), pytest.mark.system, pytest.mark.slow]
 
 
@@ -136,7 +111,6 @@ def test_what_runs_is_seen_whole_and_only_what_is_wrong_alerts(
         for role, count in (("gateway", 2), ("trainer", 1), ("bus", 1)):
             assert trainer.poll() is None, (tmp_path / "train.log").read_text()[-3000:]
             scraped.wait(f'count(up{{role="{role}"}} == 1) == {count}', timeout_s=400)
-        rest(url)
         began = time.monotonic()
         while time.monotonic() - began < SECONDS:
             time.sleep(5)
@@ -146,23 +120,8 @@ def test_what_runs_is_seen_whole_and_only_what_is_wrong_alerts(
         kill_gateways(db, service, scraped)
 
 
-def rest(url: str) -> None:
-    """What this test has no hours for: rewards, trainings of a loop, verdicts and releases, put on the record."""
-    with open_store(url) as db:
-        (endpoint,) = [row.version for row in live_replicas(db, role=ReplicaRole.POLICY)]
-        record_samples.judge(db, ["r-0", "r-1"], version=endpoint, total=0.7)
-        record_samples.train(db, "1", [record_samples.Phase.RUNNING, record_samples.Phase.COMPLETED], seconds=700.0)
-        record_samples.release(db, "done")
-        record_samples.check(db)
-
-
 def assert_seen(scraped: Prometheus, url: str) -> None:
-    """Every metric of the contract has data, every panel is drawn, and counts are the record's."""
-    for each in family.CONTRACT:
-        name = f"{each.name}_bucket" if each.kind == "histogram" else each.name
-        assert scraped.has(name), each.name
-    empty = [title for title, query in queries() if not scraped.has(query) and not is_elsewhere(query)]
-    assert empty == []
+    """Counts are the record's."""
     collected = 'sum(agent_rl_trajectories_collected_total{agent_type="policy"})'
     until(lambda: value(scraped, collected) >= 1, 60)
     with open_endpoint_hub(url, ENDPOINT, HubConfig()) as hub:
@@ -171,12 +130,7 @@ def assert_seen(scraped: Prometheus, url: str) -> None:
         until(lambda: value(scraped, collected) >= there, 30)
 
 
-def is_elsewhere(query: str) -> bool:
-    """True for what a language policy or a rule's hit is needed for."""
-    return any(f"loomrl_training_{name}" in query for name in ELSEWHERE) or any(name in query for name in OF_WORDS)
-
-
-def kill_gateways(db: "record_samples.LoomDB", service: "subprocess.Popen[bytes]", scraped: Prometheus) -> None:
+def kill_gateways(db: LoomDB, service: "subprocess.Popen[bytes]", scraped: Prometheus) -> None:
     """One that is killed comes back, counts from 0 and is no alert; all of them are one."""
     first = live_replicas(db, role=ReplicaRole.GATEWAY)[0]
     answered = 'sum(increase(loomrl_gateway_calls_total{outcome="answered"}[1m]))'

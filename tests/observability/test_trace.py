@@ -64,7 +64,6 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     trace.provider.cache_clear()
     yield made
     tracing = trace.provider()
-    assert tracing is not None
     tracing.shutdown()
     trace.provider.cache_clear()
     made.close()

@@ -2,17 +2,18 @@
 
 import sys
 import time
+from collections.abc import Callable
 
 from loomrl.release.controller import Controller
 from loomrl.store import open_store
 from tests.release.release_support import ENDPOINT
 
 
-def main(url: str, pace_s: float) -> None:
+def main(url: str, pace_s: float, ready: Callable[[], object] = lambda: print("ready", flush=True)) -> None:
     """Tick for ever, with pauses of so many seconds."""
     with open_store(url) as db:
         controller = Controller(db, ENDPOINT)
-        print("ready", flush=True)
+        ready()
         while True:
             controller.tick()
             time.sleep(pace_s)

@@ -76,20 +76,20 @@ class Callers:
             self.count += 1
             name = f"unit-{self.count}"
             arm = choose_arm(ENDPOINT, endpoint.arms, name)
-            assert arm is not None
             failed = self._rng.random() < self._errors.get(arm.policy, 0.0)
             unit = int(uniform(name) * 2**63)
-            rows.append(
-                Observation(
-                    revision=endpoint.revision, arm=arm.name, unit=unit, metric="error", value=float(failed), at=now
-                )
-            )
+            rows.append(observed(arm.name, unit, "error", failed, revision=endpoint.revision, at=now))
         append_observations(self._db, ENDPOINT, "gateway", rows, now)
+
+
+def observed(
+    arm: str, unit: int, metric: str, value: float, *, revision: int = 1, at: float = 0.0, test: str = ""
+) -> Observation:
+    return Observation(revision=revision, arm=arm, unit=unit, metric=metric, value=float(value), at=at, test=test)
 
 
 def kill_at_work(process: subprocess.Popen[str], *, after_s: float) -> None:
     """SIGKILL for a process that says `ready`, so long after it did: one that only begins has nothing to lose."""
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     time.sleep(after_s)
     process.send_signal(signal.SIGKILL)

@@ -15,6 +15,7 @@ from loomrl.store.ab_tests import AbTest, list_tests, show_test, start_test, sto
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint, show_endpoint
 from loomrl.store.observations import Observation
 from loomrl.store.releases import RELEASES, ReleaseRow
+from tests.release.release_support import observed
 
 TEST = AbTest(
     name="x", endpoint="e", layer="l", end=0.5, shares={"stable": 0.5, "new": 0.5},
@@ -26,7 +27,6 @@ UNITS = [f"u{n}" for n in range(2000)]
 
 def arm_of(endpoint: Endpoint, tests: list[AbTest], unit: str) -> tuple[str, str]:
     found = assign_arm(endpoint, tests, unit)
-    assert found is not None
     return found.arm.name, found.test
 
 
@@ -65,7 +65,6 @@ def test_slots_are_taken_across_endpoints(store: LoomDB) -> None:
         ({"layer": "m"}, "use --layer l"),
         ({"endpoint": "f"}, "does not serve"),
     ],
-    ids=["name", "arm", "layer", "endpoint"],
 )
 def test_a_test_that_cannot_be_changes_nothing(store: LoomDB, changed: dict[str, str], message: str) -> None:
     endpoint(store)
@@ -114,7 +113,7 @@ def test_wrong_shares_are_named() -> None:
 shares = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(history=shares, seed=st.integers(0, 1000))
 def test_raising_the_canary_moves_nobody_back_and_lowering_it_only_its_units(history: list[float], seed: int) -> None:
     units = [f"{seed}-{n}" for n in range(60)]
@@ -136,10 +135,7 @@ def observations(rates: dict[str, float], count: int, test: AbTest = TEST) -> li
     made = []
     for unit in range(count):
         arm = rng.choices(list(test.shares), list(test.shares.values()))[0]
-        value = float(rng.random() < rates[arm])
-        made.append(
-            Observation(revision=1, arm=arm, unit=unit, metric="success", value=value, at=10.0 + unit, test=test.name)
-        )
+        made.append(observed(arm, unit, "success", rng.random() < rates[arm], at=10.0 + unit, test=test.name))
     return made
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError
 from loomrl.release.comparison import ArmComparison
-from loomrl.release.guard import Better, Finding, Guard
+from loomrl.release.controller import ReleaseEvidenceLog
+from loomrl.release.guard import OUTCOMES, USERS, WORDS, Better, Finding, Guard, silences, unobserved
 from loomrl.release.paired import compare_pairs
+from loomrl.release.passage import guards_of
 from loomrl.release.planning import Effect, plan_size
 from loomrl.store.observations import Observation
+from tests.release.release_support import observed
 
 GUARDS = (
     Guard(metric="success", better=Better.HIGHER, margin=0.05),
@@ -42,16 +46,21 @@ def made(seed: int, count: int, *, harm: float = 0.0) -> list[Observation]:
             "negative": float(rng.random() < 0.05 + loss),
             "reward": float(rng.normal(1 - 4 * loss, 0.5)),
         }
-        for metric, value in values.items():
-            found.append(Observation(revision=revision, arm=arm, unit=unit, metric=metric, value=value, at=unit))
+        found += [observed(arm, unit, metric, value, revision=revision) for metric, value in values.items()]
     return found
 
 
-def compared(observations: Sequence[Observation], *, cuts: Sequence[int] = ()) -> tuple[Finding, ...]:
-    comparison = ArmComparison(GUARDS, baseline="stable", challenger="canary")
+def compared(
+    observations: Sequence[Observation],
+    *,
+    guards: Sequence[Guard] = GUARDS,
+    shares: Mapping[int, Mapping[str, float]] = SHARES,
+    cuts: Sequence[int] = (),
+) -> tuple[Finding, ...]:
+    comparison = ArmComparison(guards, baseline="stable", challenger="canary")
     edges = [0, *sorted(cuts), len(observations)]
     for begin, end in itertools.pairwise(edges):
-        comparison.observe(observations[begin:end], SHARES.__getitem__)
+        comparison.observe(observations[begin:end], shares.__getitem__)
         comparison.findings()
     return comparison.findings()
 
@@ -78,17 +87,14 @@ def test_a_quantile_may_be_a_little_higher_however_many_times_that_is(
     rng, found = np.random.default_rng(5), []
     for unit in range(3000):
         arm = "canary" if rng.random() < 0.1 else "stable"
-        value = unit_s * float(rng.lognormal(0.5 if arm == "canary" else 0.0, 0.1))
-        found.append(Observation(revision=1, arm=arm, unit=unit, metric="latency_s", value=value, at=unit))
+        found.append(observed(arm, unit, "latency_s", unit_s * rng.lognormal(0.5 if arm == "canary" else 0.0, 0.1)))
     guard = Guard(metric="latency_s", better=Better.LOWER, high=120.0, quantile=0.95, times=1.25, margin=margin)
-    comparison = ArmComparison([guard], baseline="stable", challenger="canary")
-    comparison.observe(found, SHARES.__getitem__)
-    (finding,) = comparison.findings()
+    (finding,) = compared(found, guards=[guard])
     assert finding.is_proved
     assert finding.is_worse is is_worse
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.lists(st.integers(0, 1500), max_size=6), st.integers(0, 5))
 def test_results_do_not_depend_on_how_observations_are_cut_into_batches(cuts: list[int], seed: int) -> None:
     observations = made(seed, 300, harm=0.05)
@@ -99,9 +105,7 @@ def test_a_swap_of_the_arms_mirrors_the_difference_and_its_bounds() -> None:
     observations = made(2, 1500, harm=0.05)
     swapped = ArmComparison(GUARDS[:1], baseline="canary", challenger="stable")
     swapped.observe(observations, SHARES.__getitem__)
-    plain = ArmComparison(GUARDS[:1], baseline="stable", challenger="canary")
-    plain.observe(observations, SHARES.__getitem__)
-    here, there = plain.findings()[0], swapped.findings()[0]
+    here, there = compared(observations, guards=GUARDS[:1])[0], swapped.findings()[0]
     assert (there.difference, there.low, there.high) == pytest.approx(
         (-here.difference, -here.high, -here.low), abs=1e-6
     )
@@ -114,16 +118,12 @@ def test_other_arms_metrics_and_revisions_without_one_of_the_arms_change_nothing
     strange += [replace(each, metric="unknown", unit=each.unit + 10**6) for each in observations[:50]]
     strange += [replace(each, revision=9, unit=each.unit + 10**6) for each in observations[:50]]
     shares = SHARES | {9: {"stable": 1.0, "canary": 0.0}}
-    comparison = ArmComparison(GUARDS, baseline="stable", challenger="canary")
-    comparison.observe([*strange, *observations], shares.__getitem__)
-    assert comparison.findings() == compared(observations)
+    assert compared([*strange, *observations], shares=shares) == compared(observations)
 
 
 def test_a_third_arm_does_not_change_the_chances_of_the_two() -> None:
     thirds = {number: {**{a: s / 2 for a, s in each.items()}, "third": 0.5} for number, each in SHARES.items()}
-    comparison = ArmComparison(GUARDS, baseline="stable", challenger="canary")
-    comparison.observe(made(4, 300), thirds.__getitem__)
-    assert comparison.findings() == compared(made(4, 300))
+    assert compared(made(4, 300), shares=thirds) == compared(made(4, 300))
 
 
 def test_a_unit_counts_once_in_each_metric_whatever_it_does_later() -> None:
@@ -159,19 +159,10 @@ def test_equal_values_and_no_values_end_in_no_verdict_too_early() -> None:
 def test_a_share_of_a_thousandth_is_compared_without_a_false_verdict() -> None:
     rng = np.random.default_rng(0)
     found = [
-        Observation(
-            revision=1,
-            arm="canary" if rng.random() < 0.001 else "stable",
-            unit=unit,
-            metric="error",
-            value=float(rng.random() < 0.02),
-            at=0.0,
-        )
+        observed("canary" if rng.random() < 0.001 else "stable", unit, "error", rng.random() < 0.02)
         for unit in range(4000)
     ]
-    comparison = ArmComparison(GUARDS[1:2], baseline="stable", challenger="canary")
-    comparison.observe(found, lambda _: {"stable": 0.999, "canary": 0.001})
-    finding = comparison.findings()[0]
+    (finding,) = compared(found, guards=GUARDS[1:2], shares={1: {"stable": 0.999, "canary": 0.001}})
     assert not finding.is_worse
     assert not finding.is_fine
 
@@ -187,7 +178,6 @@ def test_a_share_of_a_thousandth_is_compared_without_a_false_verdict() -> None:
         (Guard(metric="error", better=Better.LOWER, times=2.0, low=-1.0), "low=0"),
         (Guard(metric="latency_s", better=Better.LOWER, quantile=95.0), "quantile=95.0"),
     ],
-    ids=["bounds", "margin", "direction", "times", "both", "zero", "quantile"],
 )
 def test_a_guard_that_contradicts_itself_is_named(guard: Guard, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -220,3 +210,44 @@ def test_a_plan_grows_with_the_square_of_a_smaller_effect_and_says_what_it_canno
         plan_size(Effect(mean=0.7, difference=0.4))
     with pytest.raises(ConfigError, match=r"share=1\.5"):
         plan_size(Effect(mean=0.7, difference=0.1), share=1.5)
+
+
+# -- guards without observations ---------------------------------------------------------------------------------------
+
+PLAN = ReleasePlan()
+
+
+def observed_in(*metrics: str) -> ReleaseEvidenceLog:
+    """A release whose two versions were observed in these."""
+    trail = ReleaseEvidenceLog(PLAN, first_revision=1, shares={1: {"stable": 0.5, "canary": 0.5}})
+    for metric in metrics:
+        trail.take([observed(arm, unit, metric, unit) for unit, arm in enumerate(("stable", "canary") * 30)])
+    return trail
+
+
+def test_metrics_that_nobody_reports_are_named_by_what_goes_unseen() -> None:
+    words = ("prompt_chars", "tokens", "empty", "refusal", "entropy")
+    found = silences(observed_in("error", "latency_s", "violation", "later", *words).findings())
+    assert [(each.metrics, each.meaning) for each in found] == [
+        (("reward", "success", "negative"), OUTCOMES),
+        (("reward_of_user", "success_of_user"), USERS),
+    ]
+    assert str(found[0]).startswith("reward, success, negative: neither outcomes nor feedback")
+
+
+def test_one_kind_of_outcome_is_enough_to_know_how_good_answers_are() -> None:
+    found = silences(observed_in("error", "latency_s", "violation", "later", "success", "success_of_user").findings())
+    assert [each.metrics for each in found] == [("empty", "tokens", "refusal", "entropy")]
+    assert found[0].meaning == WORDS
+
+
+def test_prompts_of_one_length_leave_answers_to_long_ones_unseen() -> None:
+    trail = observed_in("tokens")
+    trail.take([observed(arm, unit, "prompt_chars", 9.0) for unit, arm in enumerate(("stable", "canary") * 30)])
+    assert "p25 of tokens, longest 10 % of prompts" in [each.metrics[0] for each in silences(trail.findings())]
+
+
+def test_before_anything_was_observed_every_guard_is_named_once() -> None:
+    guards = guards_of(PLAN)
+    named = [metric for each in unobserved(guards, set()) for metric in each.metrics]
+    assert sorted(named) == sorted({guard.metric for guard in guards})

@@ -23,7 +23,7 @@ from loomrl.release.betting import Floats
 from loomrl.release.comparison import ArmComparison, Mean, Mismatch, score
 from loomrl.release.guard import Better, Guard
 from loomrl.release.paired import compare_pairs
-from loomrl.store.observations import Observation
+from tests.release.release_support import observed
 
 RELEASES = 200
 RAMP = steps([(200, 0.1), (200, 0.25), (400, 0.5)])
@@ -41,9 +41,7 @@ def rolled_back(metric: Metric, chance: Floats, *, releases: int = RELEASES) -> 
     return float((ours < len(chance)).mean()), float((naive < len(chance)).mean())
 
 
-@pytest.mark.parametrize(
-    ("mean", "deviation"), [(0.05, None), (0.7, None), (0.95, None), (0.7, 0.1)], ids=["rare", "usual", "often", "mean"]
-)
+@pytest.mark.parametrize(("mean", "deviation"), [(0.05, None), (0.7, None), (0.95, None), (0.7, 0.1)])
 def test_an_equal_version_rarely_comes_back_at_any_look_and_often_by_peeking(
     mean: float, deviation: float | None
 ) -> None:
@@ -65,9 +63,7 @@ def test_a_day_that_shares_follow_does_not_decide_but_fools_pooled_means() -> No
     assert naive > 0.9
 
 
-@pytest.mark.parametrize(
-    "metric", [SHIPPED[0], SHIPPED[2], SHIPPED[4], SHIPPED[5]], ids=["success", "error", "violation", "negative"]
-)
+@pytest.mark.parametrize("metric", [SHIPPED[0], SHIPPED[2], SHIPPED[4], SHIPPED[5]])
 def test_a_version_worse_than_accepted_is_rarely_found_fine(metric: Metric) -> None:
     fault = {"success": -0.05, "error": 0.05, "violation": 0.02, "negative": 0.05}[metric.guard.metric]
     rng = np.random.default_rng(0)
@@ -121,14 +117,7 @@ def test_the_bounds_cover_the_true_difference_at_every_look() -> None:
         misses = False
         for begin in range(0, 600, 75):
             batch = [
-                Observation(
-                    revision=1,
-                    arm="new" if taken[unit] else "old",
-                    unit=unit,
-                    metric="success",
-                    value=float(values[unit]),
-                    at=0.0,
-                )
+                observed("new" if taken[unit] else "old", unit, "success", values[unit])
                 for unit in range(begin, begin + 75)
             ]
             comparison.observe(batch, lambda _: {"old": 0.75, "new": 0.25})
@@ -149,8 +138,7 @@ def test_the_simulation_decides_at_the_same_unit_as_the_comparison() -> None:
     assert 20 < end < 600
     comparison, verdicts = ArmComparison([metric.guard], baseline="old", challenger="new"), []
     for unit in range(end + 1):
-        arm, value = "new" if taken[0, unit] else "old", float(harm.plain_RN[0, unit])
-        seen = Observation(revision=1, arm=arm, unit=unit, metric="negative", value=value, at=0.0)
+        seen = observed("new" if taken[0, unit] else "old", unit, "negative", harm.plain_RN[0, unit])
         comparison.observe([seen], lambda _: {"old": 0.75, "new": 0.25})
         if unit >= end - 1:
             verdicts.append(comparison.findings()[0].is_worse)
@@ -213,7 +201,7 @@ def tail(values: Floats, taken: Floats, guard: Guard) -> ArmComparison:
     """A comparison of units with these values."""
     comparison = ArmComparison([guard], baseline="old", challenger="new")
     seen = [
-        Observation(revision=1, arm="new" if is_new else "old", unit=unit, metric=guard.metric, value=value, at=0.0)
+        observed("new" if is_new else "old", unit, guard.metric, value)
         for unit, (value, is_new) in enumerate(zip(values.tolist(), taken.tolist(), strict=True))
     ]
     comparison.observe(seen, lambda _: {"old": 0.5, "new": 0.5})
@@ -236,7 +224,7 @@ def test_a_version_that_fails_a_tenth_of_the_units_is_worse_in_the_low_quantile_
     assert 0 < finding.low < 0.1 < finding.high, "the difference of the shares beyond the quantile"
 
 
-@pytest.mark.parametrize("binary", [True, False], ids=["success", "reward"])
+@pytest.mark.parametrize("binary", [True, False])
 def test_an_equal_version_rarely_comes_back_by_the_low_quantile_and_is_found_fine(binary: bool) -> None:
     worse = fine = 0
     strict = replace(WORST_TENTH, share=0.0)
@@ -256,10 +244,7 @@ def test_only_units_with_long_prompts_count_for_a_guard_of_those() -> None:
     for unit in range(1500):
         arm, length = "new" if rng.random() < 0.5 else "old", float(rng.integers(1000))
         tokens = 2.0 if arm == "new" and length > 900 else float(rng.integers(50, 90))
-        seen = [
-            Observation(revision=1, arm=arm, unit=unit, metric=metric, value=value, at=0.0)
-            for metric, value in (("prompt_chars", length), ("tokens", tokens))
-        ]
+        seen = [observed(arm, unit, "prompt_chars", length), observed(arm, unit, "tokens", tokens)]
         comparison.observe(seen, lambda _: {"old": 0.5, "new": 0.5})
     finding = comparison.findings()[0]
     assert finding.is_worse

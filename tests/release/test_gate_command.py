@@ -39,12 +39,13 @@ def test_command_says_allowed_or_refused_by_its_exit_status(tmp_path: Path) -> N
     assert (code, refused["outcome"]) == (1, "refused")
     page = (tmp_path / "v.html").read_text()
     HTMLParser().feed(page)
-    assert "safety.prompt: examples" in page
+    assert "Examples of failed checks" in page
     assert refused["id"] in page
     assert [each["id"] for each in told("list")[1]["verdicts"]] == [refused["id"], allowed["id"]]
     code, shown = gate("show", refused["id"])
     assert code == 0
-    assert "safety.prompt, for example: it " in shown
+    assert "Examples of failed checks" in shown
+    assert "safety.prompt" in shown
 
 
 def test_verdict_waits_for_those_whom_the_suite_names() -> None:
@@ -57,9 +58,8 @@ def test_verdict_waits_for_those_whom_the_suite_names() -> None:
     assert approved["checks"] == waiting["checks"]
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
+def test_bad_input_is_named_and_leaves_no_verdict() -> None:
+    for words, named in (
         ([f"{HERE}:Good", "--suite", "languag_tiny"], "Did you mean 'language_tiny'"),
         ([f"{HERE}:Good", *SMALL, "safty=null"], "Did you mean 'safety'"),
         ([f"{HERE}:Good", "--against", "production", *SMALL], "which endpoint"),
@@ -69,12 +69,9 @@ def test_verdict_waits_for_those_whom_the_suite_names() -> None:
         ),
         ([f"{HERE}:Good", "--against", "run/9", *SMALL], "run/9"),
         (["nobody", *SMALL], "nobody"),
-    ],
-    ids=["suite", "setting", "endpoint", "no endpoint", "baseline", "version"],
-)
-def test_bad_input_is_named_and_leaves_no_verdict(words: list[str], named: str) -> None:
-    with pytest.raises(LoomError, match=named):
-        gate(*words)
+    ):
+        with pytest.raises(LoomError, match=named):
+            gate(*words)
     assert told("list")[1]["verdicts"] == []
 
 

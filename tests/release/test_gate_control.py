@@ -15,7 +15,7 @@ from loomrl.control.space import acts, seen
 from loomrl.errors import ConfigError
 from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.suite import resolve_suite
-from loomrl.store import LoomDB, open_store
+from loomrl.store import LoomDB
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
 from tests.release.test_gate_language import failed
 
@@ -57,11 +57,6 @@ def suite(**changes: Any) -> ControlSuite:
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> LoomDB:
-    return open_store(f"sqlite:///{tmp_path}/loom.db")
-
-
-@pytest.fixture
 def good(tmp_path: Path) -> str:
     return export(tmp_path / "good", GOOD)
 
@@ -91,8 +86,8 @@ def make_jittery(**settings: Any) -> Any:
 
 
 def test_good_policy_passes_with_fresh_seeds(good: str, db: LoomDB) -> None:
-    verdicts = [judge_version(good, good, suite(), db) for _ in range(3)]
-    assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED] * 3, list(map(reasons, verdicts))
+    verdicts = [judge_version(good, good, suite(), db) for _ in range(2)]
+    assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED] * 2, list(map(reasons, verdicts))
 
 
 def test_policy_with_a_memory_is_judged_beside_one_without(good: str, tmp_path: Path, db: LoomDB) -> None:
@@ -117,7 +112,6 @@ def test_exported_policy_that_always_falls_is_refused(good: str, tmp_path: Path,
 @pytest.mark.parametrize(
     ("flaw", "check"),
     [("outside", "safety.bounds"), ("drifting", "safety.forbidden"), ("jittery", "safety.smoothness")],
-    ids=["bounds", "forbidden", "smoothness"],
 )
 def test_planted_flaw_of_control_is_refused_with_its_evidence(flaw: str, check: str, good: str, db: LoomDB) -> None:
     verdict = judge_version(f"{HERE}:make_{flaw}", good, suite(), db)

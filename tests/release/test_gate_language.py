@@ -3,10 +3,13 @@ from pathlib import Path
 import pytest
 
 from loomrl.errors import ConfigError
+from loomrl.experiments.bench.served import save_language
 from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.party import find_parties, standing_verdict
-from loomrl.release.gate.probe import ProbeEnvironment
-from loomrl.store import LoomDB, open_store
+from loomrl.experiments.gate.suite import resolve_suite
+from loomrl.release.gate.benchmark import too_many_failed
+from loomrl.release.gate.probe import KINDS, make_probe
+from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.verdicts import VERDICTS, StoredVerdict, VerdictOutcome
 from tests.gym.test_judge import Server, completion, server  # noqa: F401 - a fixture
@@ -15,19 +18,14 @@ from tests.release.gate_support import HERE, NO, learn_by_heart, suite
 GOOD = f"{HERE}:Good"
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> LoomDB:
-    return open_store(f"sqlite:///{tmp_path}/loom.db")
-
-
 def failed(verdict: StoredVerdict) -> list[str]:
     return [check["name"] for check in verdict.report["checks"] if check["state"] == "failed"]
 
 
 def test_good_policy_passes_with_fresh_seeds_and_is_on_record(db: LoomDB) -> None:
-    verdicts = [judge_version(GOOD, GOOD, suite(), db) for _ in range(3)]
-    assert [verdict.outcome for verdict in verdicts] == [VerdictOutcome.ALLOWED] * 3, list(map(failed, verdicts))
-    assert len({verdict.report["seed"] for verdict in verdicts}) == 3
+    verdicts = [judge_version(GOOD, GOOD, suite(), db) for _ in range(2)]
+    assert [verdict.outcome for verdict in verdicts] == [VerdictOutcome.ALLOWED] * 2, list(map(failed, verdicts))
+    assert len({verdict.report["seed"] for verdict in verdicts}) == 2
     assert VERDICTS.require(db, verdicts[0].id) == verdicts[0]
     assert standing_verdict(find_parties(GOOD, GOOD, suite(), db), suite(), db) == verdicts[-1]
     assert standing_verdict(find_parties(GOOD, GOOD, suite(may_fail=0.01), db), suite(may_fail=0.01), db) is None, (
@@ -77,15 +75,10 @@ def test_planted_flaw_is_refused_with_its_evidence(flaw: str, db: LoomDB) -> Non
         assert failed(verdict) == [PLANTED[flaw]], "the flaw is in this check alone"
         assert check["examples"][0]["answer"]
         assert check["examples"][0]["reason"]
+    if flaw == "Forgetful":
+        assert checks["benchmark Math"]["state"] == "passed", "the family is named though the whole passes"
+        assert ("arithmetic.sum" in check["reason"], "arithmetic.product" in check["reason"]) == (True, False)
     assert verdict.report["strategy"]["name"] == "stop"
-
-
-def test_family_that_got_worse_is_named_though_the_whole_passes(db: LoomDB) -> None:
-    verdict = judge_version(f"{HERE}:Forgetful", GOOD, suite(), db)
-    checks = {check["name"]: check for check in verdict.report["checks"]}
-    assert checks["benchmark Math"]["state"] == "passed"
-    assert "arithmetic.sum" in checks["regression"]["reason"]
-    assert "arithmetic.product" not in checks["regression"]["reason"]
 
 
 @pytest.mark.slow
@@ -121,7 +114,6 @@ def test_detector_by_entry_point_decides_and_one_that_raises_is_no_verdict(db: L
         ("It hints at the way.\nVERDICT: no", VerdictOutcome.REFUSED, "j: It hints at the way."),
         ("I would rather not say.", VerdictOutcome.ERROR, "ScorerError"),
     ],
-    ids=["fine", "flawed", "no verdict"],
 )
 def test_judge_model_decides_in_place_of_our_rules(
     says: str,
@@ -151,7 +143,6 @@ def test_same_seed_repeats_the_figures(db: LoomDB) -> None:
         ({"benchmarks__0__environment__version": "9.9.9"}, "9.9.9"),
         ({"safety__prompt__detector": "nowhere.at:all"}, "nowhere"),
     ],
-    ids=["too few", "version gone", "no detector"],
 )
 def test_suite_that_cannot_be_played_is_named_and_leaves_no_verdict(
     changes: dict[str, object], named: str, db: LoomDB
@@ -171,10 +162,26 @@ def test_sample_too_small_for_a_threshold_is_an_error_of_the_suite() -> None:
 
 
 def test_probes_are_made_anew_by_every_seed_and_equal_for_the_same() -> None:
-    environment = ProbeEnvironment()
-    assert environment.families
-    from loomrl.release.gate.probe import KINDS, make_probe
-
     for kind in KINDS:
         assert make_probe(kind, 5) == make_probe(kind, 5)
         assert len({make_probe(kind, seed).messages for seed in range(100)}) > 10
+
+
+def test_failures_that_differ_in_numbers_alone_are_told_once_the_most_frequent_first() -> None:
+    failures = {f"policy: PolicyError: the conversation has {n} tokens": 2 for n in range(20)} | {"scorer: hung": 5}
+    assert too_many_failed(45, 60, 0.02, failures) == (
+        "45 of 60 attempts failed (may_fail=0.02): 40 × policy: PolicyError: the conversation has 0 tokens; "
+        "5 × scorer: hung"
+    )
+    assert too_many_failed(1, 60, 0.02, {"scorer: hung": 1}) is None
+
+
+@pytest.mark.slow
+def test_untrained_model_is_refused_by_its_benchmark_alone(tmp_path: Path, db: LoomDB) -> None:
+    save_language(tmp_path / "model")
+    words = ["benchmarks.0.episodes=20", "max_tokens=8", "safety.secrets=null", "safety.prompt=null", "cost.answers=5"]
+    refused = judge_version(str(tmp_path / "model"), None, resolve_suite("language_tiny", words), db)
+    states = {check["name"]: check["state"] for check in refused.report["checks"]}
+    assert refused.outcome is VerdictOutcome.REFUSED
+    assert [name for name, state in states.items() if state == "failed"] == ["benchmark Math"]
+    assert (states["safety.toxicity"], states["cost.latency"]) == ("passed", "passed")

@@ -30,6 +30,10 @@ def db(store: LoomDB) -> LoomDB:
     return store
 
 
+def say(db: LoomDB, command: Command, *, who: str = "ann", why: str = "") -> None:
+    command_release(db, ENDPOINT, command, who=who, why=why, at=time.time())
+
+
 def run(db: LoomDB, callers: Callers, *, most: int = 80, each: int = 200) -> Release:
     """Callers come until the release is over."""
     controller = Controller(db, ENDPOINT)
@@ -76,19 +80,7 @@ def test_version_that_fails_altogether_comes_back_without_statistics(db: LoomDB)
     assert "all failed" in release.passage.reason
 
 
-def test_metric_that_never_arrives_keeps_the_release_waiting_and_says_so(db: LoomDB) -> None:
-    reward = {"metric": "reward", "better": "higher", "margin": 0.05, "waits": "always"}
-    released(db, guards=[reward])
-    announce(db, NEW)
-    release = run(db, Callers(db, {}), most=30)
-    assert release.passage.is_open
-    assert [arm.share for arm in show_endpoint(db, ENDPOINT).arms] == [0.5, 0.5], "it never gets all of the traffic"
-    look = ReleaseObserver(db, ENDPOINT).look()
-    assert look is not None
-    assert look.waits == ("reward: not one observation of it came from both versions",)
-
-
-@pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 def test_releases_that_begin_at_the_same_moment_are_one(db: LoomDB) -> None:
     def begin(_: int) -> str:
         try:
@@ -104,10 +96,12 @@ def test_releases_that_begin_at_the_same_moment_are_one(db: LoomDB) -> None:
 
 
 def test_two_releases_at_once_are_refused_by_name(db: LoomDB) -> None:
+    with pytest.raises(StoreError, match="had no release yet"):
+        latest(db, ENDPOINT)
     first = released(db)
     with pytest.raises(StoreError, match=f"release {first.row.release} is open .*release abort e"):
         released(db)
-    command_release(db, ENDPOINT, Command.ABORT, who="ann", why="", at=2.0)
+    say(db, Command.ABORT)
     assert released(db).row.release == "e-2"
     assert [row.release for row in list_releases(db)] == ["e-2", "e-1"]
 
@@ -117,7 +111,6 @@ def test_whoever_saw_an_older_row_decides_nothing(db: LoomDB) -> None:
     announce(db, NEW)
     one, other = Controller(db, ENDPOINT), Controller(db, ENDPOINT)
     stale = other._observer.look()
-    assert stale is not None
     assert one.tick() is not None
     other._observer.look = lambda **_: stale  # type: ignore[method-assign, assignment]
     assert other.tick() is None
@@ -132,20 +125,18 @@ def test_hand_made_arms_are_left_alone_and_the_release_says_so(db: LoomDB) -> No
     mine = (Arm(name="stable", policy=OLD, share=0.7), Arm(name="canary", policy=NEW, share=0.3, role=Role.CANARY))
     set_endpoint(db, ENDPOINT, mine, at=2.0, reason="I know better")
     with pytest.raises(ConfigError, match="changed meanwhile"):
-        command_release(db, ENDPOINT, Command.PAUSE, who="ann", why="", at=2.0)
+        say(db, Command.PAUSE)
     moved = controller.tick()
-    assert moved is not None
     assert (moved.passage.phase, "I know better" in moved.passage.reason) == (ReleasePhase.STOPPED, True)
     assert show_endpoint(db, ENDPOINT).arms == mine
     with pytest.raises(ConfigError, match="is over"):
-        command_release(db, ENDPOINT, Command.ABORT, who="ann", why="", at=2.0)
+        say(db, Command.ABORT)
 
 
 def test_deleted_endpoint_stops_its_release(db: LoomDB) -> None:
     released(db)
     delete_endpoint(db, ENDPOINT, at=2.0)
     moved = Controller(db, ENDPOINT).tick()
-    assert moved is not None
     assert (moved.passage.phase, "it is deleted" in moved.passage.reason) == (ReleasePhase.STOPPED, True)
 
 
@@ -166,12 +157,12 @@ def test_a_persons_word_is_obeyed_at_once_and_on_record(db: LoomDB) -> None:
     announce(db, NEW)
     controller, callers = Controller(db, ENDPOINT), Callers(db, {})
     controller.tick()
-    command_release(db, ENDPOINT, Command.PAUSE, who="ann", why="lunch", at=time.time())
+    say(db, Command.PAUSE, why="lunch")
     callers.come(1000)
     assert controller.tick() is None
-    command_release(db, ENDPOINT, Command.RESUME, who="bob", why="", at=time.time())
+    say(db, Command.RESUME, who="bob")
     assert controller.tick() is not None
-    command_release(db, ENDPOINT, Command.ROLLBACK, who="ann", why="a bad feeling", at=time.time())
+    say(db, Command.ROLLBACK, why="a bad feeling")
     assert show_endpoint(db, ENDPOINT).arms == (Arm(name="stable", policy=OLD),)
     said = [(row.who, row.reason) for row in show_release(db, ENDPOINT)]
     assert said[0][0] == "ann"
@@ -186,9 +177,9 @@ def test_finished_release_is_rolled_back_only_while_its_version_is_the_stable_on
     assert run(db, Callers(db, {})).passage.phase is ReleasePhase.DONE
     set_endpoint(db, ENDPOINT, [Arm(name="stable", policy="run/3")], at=2.0)
     with pytest.raises(ConfigError, match="changed meanwhile"):
-        command_release(db, ENDPOINT, Command.ROLLBACK, who="ann", why="", at=2.0)
+        say(db, Command.ROLLBACK)
     set_endpoint(db, ENDPOINT, [Arm(name="stable", policy=NEW)], at=2.0)
-    command_release(db, ENDPOINT, Command.ROLLBACK, who="ann", why="", at=2.0)
+    say(db, Command.ROLLBACK)
     assert show_endpoint(db, ENDPOINT).stable.policy == OLD
 
 
@@ -206,7 +197,6 @@ def test_clock_that_jumps_is_noticed_and_begins_the_step_again(db: LoomDB, monke
     for jump in (7200.0, -7200.0):
         monkeypatch.setattr(control, "time", clock(jump))
         moved = controller.tick()
-        assert moved is not None
         assert (moved.passage.step, "clock jumped" in moved.passage.reason) == (0, True)
         assert controller.tick() is None
 
@@ -218,7 +208,6 @@ def test_controller_that_starts_behind_a_clock_that_went_back_begins_the_step_ag
     announce(db, NEW)
     monkeypatch.setattr(control, "time", clock(-7200))
     moved = Controller(db, ENDPOINT).tick()
-    assert moved is not None
     assert "clock jumped" in moved.passage.reason
 
 
@@ -231,8 +220,6 @@ def test_all_who_look_find_the_same_evidence(db: LoomDB) -> None:
         callers.come(count)
         early.look()
     first, second = early.look(), ReleaseObserver(db, ENDPOINT).look()
-    assert first is not None
-    assert second is not None
     assert first.evidence == second.evidence
     assert first.evidence.units > 20
 
@@ -251,18 +238,8 @@ def test_a_controller_looks_at_all_units_only_for_the_record(db: LoomDB, monkeyp
     assert not passes
     callers.come(400)
     moved = controller.tick()
-    assert moved is not None
     assert moved.passage.phase is ReleasePhase.ROLLED_BACK
     assert passes
     (finding,) = moved.row.content["evidence"]["findings"]
     assert 0 < finding["low"] < finding["difference"]
     assert f"[{finding['low']:+.4g}" in moved.passage.reason
-
-
-def test_same_version_and_divided_traffic_are_refused_before_anything_moves(db: LoomDB) -> None:
-    set_endpoint(db, ENDPOINT, [Arm(name="stable", policy=NEW)], at=2.0)
-    with pytest.raises(ConfigError, match="is the stable version"):
-        released(db)
-    assert list_releases(db) == []
-    with pytest.raises(StoreError, match="had no release yet"):
-        latest(db, ENDPOINT)

@@ -1,9 +1,6 @@
 """Controllers that die at any instant: histories stay legal, and nothing is decided twice."""
 
-import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,29 +20,37 @@ from loomrl.store.events import EVENTS
 from loomrl.store.releases import list_releases, read_release
 from loomrl.store.runs import POLICIES
 from loomrl.types import Stage
-from tests.release.release_support import ENDPOINT, NEW, OLD, Callers, announce, kill_at_work, prepare, released
+from tests.forks import FORKS
+from tests.release import release_kills
+from tests.release.release_support import ENDPOINT, NEW, OLD, Callers, announce, prepare, released
 
 ROOT = Path(__file__).parent.parent.parent
 
 
+class Working:
+    """A process that controls the endpoint."""
+
+    def __init__(self, url: str) -> None:
+        self._ready = FORKS.Event()
+        self._process = FORKS.Process(target=release_kills.main, args=(url, 0.002, self._ready.set))
+        self._process.start()
+
+    def kill(self, *, after_s: float = 0.0) -> None:
+        """SIGKILL, so long after it began to work: before that it has nothing to lose."""
+        assert self._ready.wait(60)
+        time.sleep(after_s)
+        self._process.kill()
+        self._process.join()
+
+
 @contextmanager
-def controllers(url: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that control the endpoint."""
-    running = [_started(url) for _ in range(count)]
+def controllers(url: str, count: int) -> Iterator[list[Working]]:
+    running = [Working(url) for _ in range(count)]
     try:
         yield running
     finally:
         for each in running:
             each.kill()
-            each.communicate()
-
-
-def _started(url: str) -> subprocess.Popen[str]:
-    paths = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
-    command = [sys.executable, "-m", "tests.release.release_kills", url, "0.002"]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}, cwd=ROOT
-    )
 
 
 def legal(db: LoomDB) -> None:
@@ -111,8 +116,8 @@ def killed(url: str, kills: int, *, seed: int) -> Counter[str]:
                 callers.come(60)
                 if kills > 0 and rng.random() < 0.3:
                     at = rng.randrange(len(running))
-                    kill_at_work(running[at], after_s=rng.random() * 0.02)
-                    running[at] = _started(url)
+                    running[at].kill(after_s=rng.random() * 0.02)
+                    running[at] = Working(url)
                     kills -= 1
                 if rng.random() < 0.02:
                     with suppress(ConfigError):  # it is over just now

@@ -11,14 +11,14 @@ from loomrl.release.passage import ReleasePhase
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_bad_version_never_gets_all_of_the_traffic_by_the_default_plan(name: str) -> None:
     version, outcomes = PLANTED[name]
-    ends = [run(version, outcomes=outcomes, seed=seed) for seed in range(3)]
+    ends = [run(version, outcomes=outcomes, seed=seed) for seed in range(2)]
     assert not any(end.has_all for end in ends), ends
 
 
 def test_a_version_that_is_as_good_gets_all_of_the_traffic() -> None:
-    """Of ten at a rate of 0.05, four go back with a chance of 0.001."""
-    ends = [run(as_good, outcomes=bool(seed % 2), seed=seed) for seed in range(10)]
-    assert sum(end.phase is ReleasePhase.ROLLED_BACK for end in ends) <= 3
+    """Of four at a rate of 0.05, two go back with a chance of 0.014; the seeds are always the same."""
+    ends = [run(as_good, outcomes=bool(seed % 2), seed=seed) for seed in range(4)]
+    assert sum(end.phase is ReleasePhase.ROLLED_BACK for end in ends) <= 1
     assert all(end.has_all for end in ends if end.phase is not ReleasePhase.ROLLED_BACK)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,18 @@ def a_ledger(run: RecordedRun, db: LoomDB, claim: Claim, **more: Any) -> Version
     )
 
 
+def commit(ledger: VersionLedger, folder: Path, scores: Mapping[int, float]) -> None:
+    """A checkpoint for each of these numbers."""
+    for number, score in scores.items():
+        ledger.offer(number, score)
+        ledger.commit(number, a_folder(folder, "made"), {})
+
+
+def retire(db: LoomDB, version: str) -> None:
+    with db.write() as connection:
+        move_policy(connection, version, stage=Stage.RETIRED, moved_at=1.0, reason="released, and rolled back")
+
+
 def a_folder(into: Path, text: str) -> Path:
     """With a file of this text."""
     folder = into / uuid.uuid4().hex
@@ -46,20 +58,12 @@ def a_folder(into: Path, text: str) -> Path:
 def test_training_keeps_what_is_served_and_what_was_released(store: LoomDB, tmp_path: Path) -> None:
     run = RecordedRun(store, tmp_path)
     ledger = a_ledger(run, store, run.claim)
-
-    def commit(number: int) -> None:
-        ledger.offer(number, -number)
-        ledger.commit(number, a_folder(tmp_path, "made"), {})
-
-    commit(0)
-    commit(1)
+    commit(ledger, tmp_path, {0: 0, 1: -1})
     set_endpoint(store, "e", [Arm(name="stable", policy="run/1")], at=1.0)
     set_endpoint(store, "f", [Arm(name="stable", policy="another-run/3")], at=1.0)
-    commit(2)
-    with store.write() as connection:
-        move_policy(connection, "run/2", stage=Stage.RETIRED, moved_at=1.0, reason="released, and rolled back")
-    for number in (3, 4, 5):
-        commit(number)
+    commit(ledger, tmp_path, {2: -2})
+    retire(store, "run/2")
+    commit(ledger, tmp_path, {3: -3, 4: -4, 5: -5})
     assert ledger.kept == {"best": 0, "last": 5}
     assert ledger.checkpoints.numbers() == [0, 1, 2, 5]
 
@@ -74,11 +78,8 @@ def test_ageing_keeps_the_best_the_last_and_what_was_released_or_begun_from(stor
     scores = {0: 0.1, 1: 0.9, 2: 0.5, 3: 0.4, 4: 0.2}
     run = RecordedRun(store, tmp_path)
     ledger = a_ledger(run, store, run.claim, held=lambda state: scores)
-    for number, score in scores.items():
-        ledger.offer(number, score)
-        ledger.commit(number, a_folder(tmp_path, "made"), {})
-    with store.write() as connection:
-        move_policy(connection, "run/2", stage=Stage.RETIRED, moved_at=1.0, reason="released, and rolled back")
+    commit(ledger, tmp_path, scores)
+    retire(store, "run/2")
     child = RecordedRun(store, tmp_path, id="child")
     begun = a_ledger(child, store, child.claim, parent="run/3")
     begun.commit(0, a_folder(tmp_path, "made"), {})
@@ -102,9 +103,7 @@ def test_prune_names_what_it_would_delete_and_then_deletes_it(
     with open_store(sqlite_url) as db:
         run = RecordedRun(db, tmp_path)
         ledger = a_ledger(run, db, run.claim)
-        for number in (0, 1, 2):
-            ledger.offer(number, number)
-            ledger.commit(number, a_folder(tmp_path, "made"), {})
+        commit(ledger, tmp_path, {0: 0, 1: 1, 2: 2})
         finish_run(db, run.id, status=RunStatus.FINISHED, finished_at=1.0)
     for is_dry, left in ((True, [0, 2]), (False, [2])):
         app(["policies", "prune", "--store", sqlite_url, "--json", *["--dry-run"] * is_dry], standalone_mode=False)
@@ -116,9 +115,7 @@ def test_prune_names_what_it_would_delete_and_then_deletes_it(
 def test_ageing_leaves_a_run_alone_whose_best_checkpoint_is_not_known(store: LoomDB, tmp_path: Path) -> None:
     run = RecordedRun(store, tmp_path)
     ledger = a_ledger(run, store, run.claim)
-    for number in (0, 1):
-        ledger.offer(number, -number)
-        ledger.commit(number, a_folder(tmp_path, "made"), {})
+    commit(ledger, tmp_path, {0: 0, 1: -1})
     finish_run(store, run.id, status=RunStatus.FINISHED, finished_at=1.0)
     ledger.checkpoints.delete(ledger.checkpoints.url(1))
     assert aged(store, at=1e9) == []
@@ -129,9 +126,7 @@ def test_ageing_names_a_run_that_it_cannot_read_and_goes_on(store: LoomDB, tmp_p
     for name in ("run", "other"):
         run = RecordedRun(store, tmp_path, id=name)
         ledger = a_ledger(run, store, run.claim, held=lambda state: (0, 1))
-        for number in (0, 1, 2):
-            ledger.offer(number, number)
-            ledger.commit(number, a_folder(tmp_path, "made"), {})
+        commit(ledger, tmp_path, {0: 0, 1: 1, 2: 2})
         finish_run(store, run.id, status=RunStatus.FINISHED, finished_at=1.0)
     with store.write() as connection:
         connection.execute(update(RUNS.table).where(RUNS.c.id == "other").values(resolved="kind: unknown"))
@@ -170,7 +165,6 @@ def test_a_trainer_that_was_given_up_for_dead_and_comes_back_changes_nothing(sto
 
     def another() -> None:
         new = Trainer(run, store, tmp_path, "new", start_run(store, RUNS.require(store, run.id)))
-        assert new.begun is not None
         assert new.begun[1]["done"] == 2  # the old one's, which it can settle
         new.commit(3)
         new.commit(4)
@@ -184,7 +178,6 @@ def test_a_trainer_that_was_given_up_for_dead_and_comes_back_changes_nothing(sto
     assert sorted(version.number for version in POLICIES.latest(store, run=run.id)) == [0, 1, 2, 3, 4]
     assert (copied(POLICIES.require(store, "run/4"), store) / "weights").read_text() == "new"
     again = Trainer(run, store, tmp_path, "third", start_run(store, RUNS.require(store, run.id)))
-    assert again.begun is not None
     assert (again.begun[0] / "weights").read_text() == "new"
 
 

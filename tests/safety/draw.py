@@ -45,6 +45,11 @@ class Planted:
 Form = str | Callable[["Draw"], str]
 
 
+def forms(text: str) -> list[Form]:
+    """Forms that stand one on a line."""
+    return [*text.strip("\n").split("\n")]
+
+
 class Draw:
     """A random generator of the pieces of templates."""
 

@@ -7,13 +7,13 @@ from tests.safety.measure import Recall, altered, cleans, ms_per_kb, recalls
 from tests.safety.tuned import benign as tuned_benign
 from tests.safety.tuned import clean
 
-EACH = 8
+EACH, FEW = 8, 4
 LEAST = 0.95
 
 
 @pytest.fixture(scope="module")
 def held_out() -> dict[str, Recall]:
-    return recalls((key, password, person), EACH)
+    return recalls((key, password, person), FEW)
 
 
 def test_nineteen_of_twenty_secrets_of_every_class_are_found(held_out: dict[str, Recall]) -> None:
@@ -21,7 +21,7 @@ def test_nineteen_of_twenty_secrets_of_every_class_are_found(held_out: dict[str,
 
 
 def test_forms_that_were_written_later_are_found_as_well() -> None:
-    found = recalls((later,), EACH)
+    found = recalls((later,), FEW)
     assert sum(one.gone for one in found.values()) > LEAST * sum(one.count for one in found.values())
     assert {name: one.missed for name, one in found.items() if one.share < 0.9} == {}
 
@@ -43,7 +43,7 @@ MISSED = {"syntax", "email_disguised", "two_messages"}
 
 @pytest.fixture(scope="module")
 def disguised() -> dict[str, Recall]:
-    return recalls((hostile, said), EACH)
+    return recalls((hostile, said), FEW)
 
 
 def test_what_is_disguised_is_found(disguised: dict[str, Recall]) -> None:

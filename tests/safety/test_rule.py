@@ -55,7 +55,7 @@ def drained(rules: dict[str, TextRule], screen: Screen) -> str:
 
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_a_finding_is_found_wherever_it_begins(form: str) -> None:
-    for count in range(70):
+    for count in range(0, 70, 2):
         left, rule = streamed(RULES, f"{'ab ' * count} {FORMS[form]} z"[2 * count :], [])
         assert rule, count
         assert len(left) <= count + 1
@@ -64,7 +64,7 @@ def test_a_finding_is_found_wherever_it_begins(form: str) -> None:
 words = st.text(alphabet=st.sampled_from("ab sk-eyJ.\n:=é漢🙂BEGIN the launch code"), max_size=120)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(before=words, form=st.sampled_from(sorted(FORMS)), after=words, cuts=st.lists(st.integers(0, 500), max_size=12))
 def test_whatever_the_pieces_the_same_leaves_and_nothing_of_a_finding(
     before: str, form: str, after: str, cuts: list[int]
@@ -78,7 +78,7 @@ def test_whatever_the_pieces_the_same_leaves_and_nothing_of_a_finding(
     assert len(left) <= len(before) + 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(text=words, cuts=st.lists(st.integers(0, 500), max_size=12))
 def test_a_text_without_a_finding_leaves_whole(text: str, cuts: list[int]) -> None:
     left, rule = streamed(RULES, text, cuts)

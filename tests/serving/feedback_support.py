@@ -1,9 +1,8 @@
 """A gateway with a recorder, keys and feedback in LoomDB, before a policy of a script."""
 
 import json
-import random
 import time
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
@@ -24,16 +23,16 @@ FEEDBACK_PATH = "/v1/feedback"
 DAY_S = 86_400.0
 
 
-class Served:
+class Served(LocalGateway):
     """Opens it, talks to it, and looks at what is stored. Its clock can be moved."""
 
     def __init__(self, store_url: str, view: FixedView | None = None) -> None:
-        self.url, self.db, self.ahead_s = store_url, open_store(store_url), 0.0
+        self.store_url, self.db, self.ahead_s = store_url, open_store(store_url), 0.0
         self.recorder = open_recorder(store_url, clock=self.now)
         self.intake = FeedbackIntake(self.db, EndpointHubs(store_url, ["m"]), clock=self.now)
         keys = StoredKeys(self.db, required=True)
-        self.local = LocalGateway(view or {"m": Script(random.Random(0))}, self.recorder, keys=keys)
-        self.local.gateway.intake = self.intake
+        policies = view or {"m": Script()}
+        super().__init__(policies, self.recorder, keys=keys, intake=self.intake)
         self.mine = self.key("act", "feedback", "record")
         self.theirs = self.key("act", "feedback")
         self.admin = self.key("admin")
@@ -44,14 +43,8 @@ class Served:
     def key(self, *scopes: str) -> str:
         return create_key(self.db, "app", scopes=scopes, at=time.time())[0]
 
-    async def __aenter__(self) -> Self:
-        await self.local.__aenter__()
-        self.client = httpx.AsyncClient(base_url=self.local.url, timeout=30)
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self.client.aclose()
-        await self.local.__aexit__(None, None, None)
+    async def __aexit__(self, *error: object) -> None:
+        await super().__aexit__(*error)
         self.intake.close()
         self.db.close()
 
@@ -83,5 +76,5 @@ class Served:
     def archive(self, *, days: float = 0.0) -> SweptSessions:
         """End all sessions and move them to the hub, so many days later."""
         self.ahead_s += days * DAY_S
-        with open_endpoint_hub(self.url, "m", HubConfig()) as hub:
+        with open_endpoint_hub(self.store_url, "m", HubConfig()) as hub:
             return Sweeper(self.db, hub, "m", terms=SweepTerms(idle_s=0.0)).sweep_sessions(now=self.now())

@@ -1,15 +1,14 @@
 """A process that keeps calls from many sessions at once, and says which are on record."""
 
 import asyncio
-import random
 import sys
 
 from loomrl.serving.durable import open_recorder
-from tests.serving.scripted import Desk, Script, ask, reply, user
+from tests.serving.scripted import Desk, ask, reply, user
 
 
 async def main(url: str, number: str) -> None:
-    desk = Desk(open_recorder(url), Script(random.Random(0)))
+    desk = Desk(open_recorder(url))
     print("ready", flush=True)
 
     async def session(name: str) -> None:

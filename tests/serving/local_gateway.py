@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import httpx
 
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
 from loomrl.serving.asgi import GatewayApp
 from loomrl.serving.dispatch import EndpointView
-from loomrl.serving.gateway import Gateway, GatewaySettings, Mode
-from loomrl.serving.monitor.monitor import Monitor
+from loomrl.serving.gateway import Gateway
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recorder import Recorder
 from loomrl.serving.request import Caller, CallerKeys
@@ -54,15 +54,18 @@ class FixedView:
         return self.policies.get(policy, ())
 
 
-def only(name: str, policy: ServedPolicy) -> FixedView:
-    """One endpoint with one policy."""
-    version = policy.about.version
-    endpoint = Endpoint(name=name, revision=1, arms=(Arm(name="stable", policy=version),), created_at=0.0)
-    return FixedView({name: endpoint}, {version: [policy]})
+def alone(policies: Mapping[str, ServedPolicy]) -> FixedView:
+    """An endpoint for each, of its name."""
+
+    def endpoint(name: str, policy: ServedPolicy) -> Endpoint:
+        return Endpoint(name=name, revision=1, arms=(Arm(name="stable", policy=policy.about.version),), created_at=0.0)
+
+    known = {name: endpoint(name, policy) for name, policy in policies.items()}
+    return FixedView(known, {policy.about.version: [policy] for policy in policies.values()})
 
 
 class LocalGateway:
-    """Serves a view on this machine only. Use it with `async with`."""
+    """Serves a view on this machine only, and has a client for it. Use it with `async with`."""
 
     def __init__(
         self,
@@ -70,24 +73,14 @@ class LocalGateway:
         recorder: Recorder | None,
         *,
         keys: CallerKeys | None = None,
-        mode: Mode = "before",
-        monitor: Monitor | None = None,
-        settings: GatewaySettings | None = None,
+        **options: Any,
     ) -> None:
         if isinstance(view, Mapping):
-            views = [only(name, policy) for name, policy in view.items()]
-            known = {name: endpoint for each in views for name, endpoint in each.known.items()}
-            view = FixedView(known, {version: p for each in views for version, p in each.policies.items()})
+            view = alone(view)
         self._door = open_door("127.0.0.1", 0)
-        self.gateway = Gateway(
-            view=view,
-            recorder=recorder,
-            keys=keys or NoKeys(),
-            mode=mode,
-            monitor=monitor,
-            settings=settings or GatewaySettings(),
-        )
+        self.gateway = Gateway(view=view, recorder=recorder, keys=keys or NoKeys(), **options)
         self._server = Embedded(GatewayApp(self.gateway), self._door.listeners)
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=30)
 
     @property
     def url(self) -> str:
@@ -100,12 +93,10 @@ class LocalGateway:
         await self._server.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
+        await self.client.aclose()
         await self._server.close()
         await self.gateway.close()
-        if self.gateway.recorder is not None:
-            await self.gateway.recorder.close()
-        if self.gateway.monitor is not None:
-            await self.gateway.monitor.close()
+        for each in (self.gateway.recorder, self.gateway.monitor):
+            if each is not None:
+                await each.close()

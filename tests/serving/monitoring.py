@@ -3,8 +3,9 @@
 import json
 import random
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import numpy as np
@@ -13,10 +14,10 @@ from loomrl.config import Sampling
 from loomrl.config.monitor import Monitoring
 from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.policy import Voice
-from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, Token, TokenCandidate, TokensDrawn, ToolCall
+from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, Token, TokenCandidate, ToolCall
 from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
-from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
+from loomrl.serving.policy import Continuation, ServedPolicy
 from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.store import LoomDB, open_store
@@ -25,21 +26,19 @@ from loomrl.store.events import EVENTS
 from loomrl.store.events import Event as Row
 from tests.inference.sample_models import tiny_tokenizer
 from tests.serving.local_gateway import FixedView, LocalGateway
-from tests.serving.scripted import ScriptedEngine
+from tests.serving.scripted import Speaker, tokens_drawn
+from tests.serving.scripted_engine import ScriptedEngine
 
 KEY = "sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12"
 
 
-class Says:
+class Says(Speaker):
     """Says the same to everybody, cut at random; every character is a token."""
 
     def __init__(self, text: str, *, calls: Sequence[ToolCall] = (), version: str = "v", seed: int = 0) -> None:
-        self.about = About(kind="language", version=version, number=1, context=1 << 20)
+        self.about = replace(Speaker.about, version=version)
         self.text, self.calls, self._rng = text, tuple(calls), random.Random(seed)
         self.drawn = 0
-
-    async def act(self, act: ActRequest) -> ActResult:
-        raise NotImplementedError
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         for index in range(continuation.drawing.n):
@@ -49,49 +48,34 @@ class Says:
                 part = self.text[at : at + self._rng.choice([1, 1, 2, 3, 7, 40])]
                 at += len(part)
                 self.drawn += len(part)
-                ids = np.array([ord(letter) + 3 for letter in part], np.int32)
-                logprobs, versions = np.full(len(ids), -0.5, np.float32), np.ones(len(ids), np.int32)
+                ids = [ord(letter) + 3 for letter in part]
                 tokens = tuple(Token(drawn=TokenCandidate(id=1, token=one.encode(), logprob=-0.5)) for one in part)
-                yield TokensDrawn(
-                    index=index,
-                    ids_T=ids,
-                    logprobs_T=logprobs,
-                    versions_T=versions,
-                    text=part,
-                    tokens=tokens if continuation.drawing.logprobs else (),
-                )
+                yield tokens_drawn(ids, part, index=index, tokens=tokens if continuation.drawing.logprobs else ())
             yield ChoiceClosed(
                 index=index, text=self.text, calls=self.calls, finish="tool_calls" if self.calls else "stop"
             )
 
 
-class Watched:
-    """A gateway with a monitor and a LoomDB, and a client for it. Use it with `async with`."""
+class Watched(LocalGateway):
+    """A gateway with a monitor and a LoomDB. Use it with `async with`."""
 
     def __init__(self, folder: Path, *policies: ServedPolicy, **settings: Any) -> None:
-        names = ("stable", "canary")[: len(policies)] if len(policies) > 1 else ("stable",)
-        roles = {"stable": (Role.STABLE, 1e-9), "canary": (Role.CANARY, 1.0)} if len(policies) > 1 else {}
-        arms = tuple(
-            Arm(name=name, policy=name, role=roles.get(name, (Role.STABLE, 1.0))[0], share=roles.get(name, (0, 1.0))[1])
-            for name in names
-        )
+        stable = Arm(name="stable", policy="stable", share=1.0 if len(policies) == 1 else 1e-9)
+        arms = (stable, Arm(name="canary", policy="canary", role=Role.CANARY))[: len(policies)]
         endpoint = Endpoint(name="m", revision=1, arms=arms, created_at=0.0)
-        view = FixedView({"m": endpoint}, {name: [policy] for name, policy in zip(names, policies, strict=True)})
+        view = FixedView({"m": endpoint}, {arm.name: [policy] for arm, policy in zip(arms, policies, strict=True)})
         self.db: LoomDB = open_store(f"sqlite:///{folder}/loom.db")
         self.recorder = MemoryRecorder()
         self.monitor = Monitor(Monitoring.parse(settings), self.db)
-        self._gateway = LocalGateway(view, self.recorder, monitor=self.monitor)
-        self.measures = self._gateway.gateway.measures = Measures(self.db, view, source="test", settle_s=1e9)
+        self.measures = Measures(self.db, view, source="test", settle_s=1e9)
+        super().__init__(view, self.recorder, monitor=self.monitor, measures=self.measures)
 
-    async def __aenter__(self) -> "Watched":
+    async def __aenter__(self) -> Self:
         await self.measures.start()
-        await self._gateway.__aenter__()
-        self.client = httpx.AsyncClient(base_url=self._gateway.url, timeout=20)
-        return self
+        return await super().__aenter__()
 
-    async def __aexit__(self, *error: Any) -> None:
-        await self.client.aclose()
-        await self._gateway.__aexit__(*error)
+    async def __aexit__(self, *error: object) -> None:
+        await super().__aexit__(*error)
         await self.measures.close()
         self.db.close()
 

@@ -45,7 +45,7 @@ class Plant:
 def plants(count: int) -> list[Plant]:
     """So many, of all classes in turn. One in five trajectories has none."""
     forms = [(name, form) for module in (key, password, person) for name, form in _forms(module)]
-    each = -(-count // len(forms)) + 1
+    each = -(-2 * count // len(forms))
     redactor, rng, found = PatternRedactor(), random.Random(0), []
     for number, (name, form) in enumerate(forms):
         for _, one in planted(f"{name}/{number}", [form], each):

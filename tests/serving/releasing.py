@@ -104,7 +104,7 @@ class Load:
     path: str = "/v1/act"
     body: Mapping[str, Any] = field(default_factory=lambda: {"observation": [0.0, 0.1, 0.0, 0.1]})
     headers: Mapping[str, str] = field(default_factory=dict)
-    pause_s: float = 0.0
+    pause_s: float = 0.02
     """Of each caller after each call."""
     answers: list[Answer] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)

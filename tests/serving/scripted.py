@@ -1,18 +1,13 @@
 """A policy of a script: it answers with what it is told to, in ids of its own, and logs every id that it drew."""
 
-import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from loomrl.errors import PolicyError
-from loomrl.inference.chat import ChatTemplate
-from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Pieces, Request
-from loomrl.inference.weights.sealed import Sealed
 from loomrl.serving.call import (
     ChatMessage,
     ChatRequest,
@@ -61,20 +56,42 @@ class Logged:
     versions: tuple[int, ...]
 
 
-@dataclass
-class Script:
-    """A ServedPolicy."""
+class Speaker:
+    """A language policy that does not act."""
 
-    rng: random.Random
-    log: list[Logged] = field(default_factory=list)
-    version: int = 1
-
-    @property
-    def about(self) -> About:
-        return About(kind="language", version="v", number=1, context=1 << 20)
+    about = About(kind="language", version="v", number=1, context=1 << 20)
 
     async def act(self, act: ActRequest) -> ActResult:
         raise NotImplementedError
+
+
+def tokens_drawn(
+    ids: Sequence[int],
+    text: str = "",
+    *,
+    index: int = 0,
+    logprobs: Sequence[float] | float = -0.5,
+    versions: Sequence[int] | int = 1,
+    tokens: tuple[Token, ...] = (),
+) -> TokensDrawn:
+    """The event of these ids; a number holds for each of them."""
+    return TokensDrawn(
+        index=index,
+        ids_T=np.array(ids, np.int32),
+        logprobs_T=np.full(len(ids), logprobs, np.float32),
+        versions_T=np.full(len(ids), versions, np.int32),
+        text=text,
+        tokens=tokens,
+    )
+
+
+@dataclass
+class Script(Speaker):
+    """Answers at random, and logs what it drew."""
+
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    log: list[Logged] = field(default_factory=list)
+    version: int = 1
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         """The same new ids for all choices; other answers for each."""
@@ -94,12 +111,7 @@ class Script:
             yield PromptOpened(index=index, ids_T=np.array(new, np.int32))
             half = len(ids) // 2
             for part in (slice(0, half), slice(half, None)):
-                yield TokensDrawn(
-                    index=index,
-                    ids_T=np.array(ids[part], np.int32),
-                    logprobs_T=np.array(logprobs[part], np.float32),
-                    versions_T=np.array(versions[part], np.int32),
-                )
+                yield tokens_drawn(ids[part], index=index, logprobs=logprobs[part], versions=versions[part])
             yield ChoiceClosed(index=index, text=text, calls=calls, finish=finish)
 
     def _answer(self, continuation: Continuation) -> "tuple[str, tuple[ToolCall, ...], str]":
@@ -117,7 +129,7 @@ class Desk:
     """A gateway in small: knows, answers, keeps."""
 
     recorder: Recorder
-    policy: Script
+    policy: Script = field(default_factory=Script)
     key: str = "key"
     count: int = 0
 
@@ -200,18 +212,11 @@ PIECE = 4
 
 
 @dataclass
-class Adder:
-    """A ServedPolicy. It draws one id for each character."""
+class Adder(Speaker):
+    """Adds with a tool. It draws one id for each character."""
 
+    about = replace(Speaker.about, version="adder/1")
     asked: list[Continuation] = field(default_factory=list)
-
-    @property
-    def about(self) -> About:
-        """Its description."""
-        return About(kind="language", version="adder/1", number=1, context=1 << 20)
-
-    async def act(self, act: ActRequest) -> ActResult:
-        raise NotImplementedError
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         """The same answer for each choice."""
@@ -249,10 +254,7 @@ class Adder:
 class Weigher(Adder):
     """Reads a preference."""
 
-    @property
-    def about(self) -> About:
-        """Its description."""
-        return replace(super().about, version="weigher/1", weighs=("right", "short"))
+    about = replace(Speaker.about, version="weigher/1", weighs=("right", "short"))
 
 
 def _rendered(continuation: Continuation) -> str:
@@ -260,59 +262,7 @@ def _rendered(continuation: Continuation) -> str:
 
 
 def _drawn(index: int, letters: str, *, text: str | None = None, logprobs: bool = False) -> TokensDrawn:
-    ids_T = np.array(encoded(letters), np.int32)
-    candidates = [
-        TokenCandidate(id=int(i), token=c.encode(), logprob=-0.5) for i, c in zip(ids_T, letters, strict=True)
-    ]
-    return TokensDrawn(
-        index=index,
-        ids_T=ids_T,
-        logprobs_T=np.full(len(ids_T), -0.5, np.float32),
-        versions_T=np.ones(len(ids_T), np.int32),
-        text=letters if text is None else text,
-        tokens=tuple(Token(drawn=one, top=(one,)) for one in candidates) if logprobs else (),
-    )
-
-
-class ScriptedEngine:
-    """Answers each request with the next text, its ids cut into pieces at random. The texts may be without end."""
-
-    def __init__(self, chat: ChatTemplate, answers: Iterable[str], *, seed: int = 0) -> None:
-        self.version = 7
-        self.asked: list[Request] = []
-        self.closed = 0
-        """Streams that ended, of themselves or not."""
-        self._scripts = map(chat.encode, answers)
-        self._rng = random.Random(seed)
-
-    async def generate(self, request: Request) -> Completion:
-        """Not needed here."""
-        raise NotImplementedError
-
-    async def stream(self, request: Request) -> Pieces:
-        """The next text, up to the request's length, then the end of the turn."""
-        self.asked.append(request)
-        ids = next(self._scripts)[: request.sampling.max_tokens]
-        at = 0
-        try:
-            while at < len(ids):
-                end = min(len(ids), at + self._rng.choice([1, 1, 2, 5]))
-                part = ids[at:end]
-                finish = (
-                    None if end < len(ids) else FinishReason.STOP if part[-1] in request.stop else FinishReason.LENGTH
-                )
-                at = end
-                await asyncio.sleep(0)
-                yield CompletionPiece(
-                    part, np.full(len(part), -0.5, np.float32), np.full(len(part), 7, np.int32), finish
-                )
-        finally:
-            self.closed += 1
-
-    async def load(self, sealed: Sealed) -> None:
-        """Its version becomes another."""
-        self.version = sealed.version
-
-    async def close(self) -> None:
-        """Fail from now on."""
-        raise PolicyError("the engine is closed")
+    ids = encoded(letters)
+    candidates = [TokenCandidate(id=i, token=c.encode(), logprob=-0.5) for i, c in zip(ids, letters, strict=True)]
+    tokens = tuple(Token(drawn=one, top=(one,)) for one in candidates) if logprobs else ()
+    return tokens_drawn(ids, letters if text is None else text, index=index, tokens=tokens)

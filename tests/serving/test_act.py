@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 import numpy as np
 import pytest
@@ -19,21 +18,20 @@ from loomrl.config import HubConfig
 from loomrl.errors import CorruptPayload
 from loomrl.hub.codec import decode, encode
 from loomrl.hub.open import open_endpoint_hub
-from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.call import Heading
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.gateway import Gateway
 from loomrl.serving.policy import ActRequest
 from loomrl.serving.recorder import MemoryRecorder
-from loomrl.serving.recording.acts import NewActs, RecordedActs, are_acts, decode_acts
+from loomrl.serving.recording.acts import are_acts, decode_acts
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.retention.sweep import Sweeper, SweepTerms
-from loomrl.serving.routes.act import JSON, MSGPACK, NPY, is_sampled, read_act, refuse_unfit, write_act
-from loomrl.store import LoomDB, open_store
+from loomrl.serving.routes.act import JSON, MSGPACK, NPY, is_sampled, read_act, write_act
 from loomrl.store.sessions import opt_out, read_calls
-from loomrl.types import End, Steps
-from tests.serving.control_support import control_policy
-from tests.serving.local_gateway import LocalGateway, NoKeys, only
+from loomrl.types import End
+from tests.serving.control_support import Pole, acting_policy, control_policy, recorded_act
+from tests.serving.local_gateway import LocalGateway, NoKeys, alone
+from tests.serving.waiting import refuses
 
 HEADING = Heading(id="x", created=0.0, model="pole", version="run/3", arm="stable", session="", trajectory="")
 SEEN = [[0.1, -0.2, 0.3, 0.0], [-4.0, 2.0, -3.0, 0.5], [4.0, -2.0, 3.0, 1.0], [0.0, 3.0, -4.0, -3.0]]
@@ -47,7 +45,7 @@ def npy(array: np.ndarray) -> bytes:
 
 async def acted(body: bytes, kind: str, **query: str) -> bytes:
     ask = read_act(body, kind, query)
-    return write_act(ask, await ControlServedPolicy(control_policy(), version="run/3", number=3).act(ask.act), HEADING)
+    return write_act(ask, await acting_policy().act(ask.act), HEADING)
 
 
 async def test_all_forms_get_the_policys_own_actions() -> None:
@@ -69,9 +67,8 @@ async def test_all_forms_get_the_policys_own_actions() -> None:
 
 
 async def test_calls_that_come_together_are_answered_as_if_alone() -> None:
-    acting = ControlServedPolicy(control_policy(), version="v", number=0)
-    sizes = [1, 3, 2, 1]
-    batches = [np.random.default_rng(size + 7).normal(size=(size, 4)).astype(np.float32) for size in sizes]
+    acting = acting_policy()
+    batches = [episodes(1, size)[0] for size in (1, 3, 2, 1)]
     wrong = ActRequest(observations=np.zeros((1, 5), np.float32))
     *answers, refused = await asyncio.gather(
         *(acting.act(ActRequest(observations=each)) for each in batches), acting.act(wrong), return_exceptions=True
@@ -82,7 +79,7 @@ async def test_calls_that_come_together_are_answered_as_if_alone() -> None:
 
 
 async def test_exploring_is_repeatable_by_seed_and_varies_without() -> None:
-    acting = ControlServedPolicy(control_policy(), version="v", number=0)
+    acting = acting_policy()
     many = np.zeros((64, 4), np.float32)
 
     async def drawn(seed: int | None) -> list[int]:
@@ -94,7 +91,7 @@ async def test_exploring_is_repeatable_by_seed_and_varies_without() -> None:
 
 async def test_named_parts_and_choices_are_observations_too() -> None:
     observed = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)})
-    acting = ControlServedPolicy(control_policy(observed), version="v", number=0)
+    acting = acting_policy(observed)
     batch = {"observations": {"a": [[0.5, 0.1], [0, 0]], "b": [2, 0]}}
     ask = read_act(json.dumps(batch).encode(), JSON, {})
     assert (await acting.act(ask.act)).actions.shape == (2,)
@@ -105,18 +102,18 @@ async def test_named_parts_and_choices_are_observations_too() -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "named"),
     [
-        pytest.param(b"{", JSON, "no application/json", id="half"),
-        pytest.param(b"\xff\xfe", JSON, "no application/json", id="bytes"),
-        pytest.param(b"[1]", JSON, "object", id="list"),
-        pytest.param(b'{"observation": [1], "observations": [[1]]}', JSON, "either", id="both"),
-        pytest.param(b'{"observation": [1], "temperature": 1}', JSON, "unknown", id="unknown"),
-        pytest.param(b'{"observation": [[1, 2], [3]]}', JSON, "differ in length", id="ragged"),
-        pytest.param(b'{"observation": ["a"]}', JSON, "numbers", id="words"),
-        pytest.param(b'{"observation": [1], "seed": -1}', JSON, "got -1", id="seed"),
-        pytest.param(b'{"observation": [1], "preference": "x"}', JSON, "list of numbers", id="preference"),
-        pytest.param(b"\x93NUMPY", NPY, "not a .npy", id="npy"),
-        pytest.param(npy(np.array([object()], object)), NPY, "not a .npy", id="pickle"),
-        pytest.param(b"a=1", "text/plain", "Content-Type", id="form"),
+        (b"{", JSON, "no application/json"),
+        (b"\xff\xfe", JSON, "no application/json"),
+        (b"[1]", JSON, "object"),
+        (b'{"observation": [1], "observations": [[1]]}', JSON, "either"),
+        (b'{"observation": [1], "temperature": 1}', JSON, "unknown"),
+        (b'{"observation": [[1, 2], [3]]}', JSON, "differ in length"),
+        (b'{"observation": ["a"]}', JSON, "numbers"),
+        (b'{"observation": [1], "seed": -1}', JSON, "got -1"),
+        (b'{"observation": [1], "preference": "x"}', JSON, "list of numbers"),
+        (b"\x93NUMPY", NPY, "not a .npy"),
+        (npy(np.array([object()], object)), NPY, "not a .npy"),
+        (b"a=1", "text/plain", "Content-Type"),
     ],
 )
 def test_what_is_wrong_is_named(body: bytes, kind: str, named: str) -> None:
@@ -127,26 +124,25 @@ def test_what_is_wrong_is_named(body: bytes, kind: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("observations", "named"),
     [
-        pytest.param(np.zeros((2, 3)), "another shape", id="shape"),
-        pytest.param(np.full((1, 4), np.nan), "NaN", id="nan"),
-        pytest.param(np.zeros((0, 4)), "1 to 4096", id="none"),
+        (np.zeros((2, 3)), "another shape"),
+        (np.full((1, 4), np.nan), "NaN"),
+        (np.zeros((0, 4)), "1 to 4096"),
     ],
 )
 async def test_observations_of_another_space_are_refused(observations: np.ndarray, named: str) -> None:
     with pytest.raises(Refusal, match=named):
-        await ControlServedPolicy(control_policy(), version="v", number=0).act(ActRequest(observations=observations))
+        await acting_policy().act(ActRequest(observations=observations))
 
 
 async def test_a_preference_for_a_policy_of_one_objective_is_refused() -> None:
     wish = ActRequest(observations=np.zeros((1, 4), np.float32), preferences=np.ones((1, 2), np.float32))
     with pytest.raises(Refusal, match="one objective"):
-        await ControlServedPolicy(control_policy(), version="v", number=0).act(wish)
+        await acting_policy().act(wish)
 
 
 async def test_a_policy_of_several_objectives_takes_a_preference_for_all_or_for_each() -> None:
     observed = spaces.Dict({"preference": spaces.Box(0, 1, (2,)), "seen": spaces.Box(-1, 1, (3,))})
-    policy = control_policy(observed)
-    acting = ControlServedPolicy(policy, version="v", number=0)
+    policy, acting = control_policy(observed), acting_policy(observed)
     assert acting.about.objectives == 2
     seen = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     rows = np.array([[0.2, 0.8]] * 4 + [[1.0, 0.0]], np.float32)
@@ -166,66 +162,59 @@ def episodes(steps: int, count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", [JSON, MSGPACK])
 async def test_the_state_of_a_memory_goes_to_the_caller_and_back(kind: str) -> None:
-    encode, decode = (
-        (msgspec.json.encode, msgspec.json.decode) if kind == JSON else (msgspec.msgpack.encode, msgspec.msgpack.decode)
-    )
-    policy = control_policy(memory="lstm")
-    acting, state = ControlServedPolicy(policy, version="run/3", number=3), policy.state(2)
+    form = msgspec.json if kind == JSON else msgspec.msgpack
+    policy, acting = control_policy(memory="lstm"), acting_policy(memory="lstm")
+    state = policy.state(2)
     assert acting.about.state == 32
+
+    async def told(body: object) -> Any:
+        ask = read_act(form.encode(body), kind, {})
+        return form.decode(write_act(ask, await acting.act(ask.act), HEADING))
+
     one, both = {}, {}
     for seen in episodes(5, 2):
         right = policy.act_batch(seen, state=state)
-        ask = read_act(encode({"observation": seen[1].tolist(), **one}), kind, {})
-        answer = decode(write_act(ask, await acting.act(ask.act), HEADING))
+        answer = await told({"observation": seen[1].tolist(), **one})
         one = {"state": answer["state"]}
         assert answer["action"] == right[1]
-        ask = read_act(encode({"observations": seen.tolist(), **both}), kind, {})
-        answer = decode(write_act(ask, await acting.act(ask.act), HEADING))
+        answer = await told({"observations": seen.tolist(), **both})
         both = {"state": answer["state"]}
         assert answer["actions"] == right.tolist()
         np.testing.assert_array_equal(np.array(answer["state"], np.float32), state.numbers_BS)
 
 
 async def test_episodes_that_act_together_keep_their_own_states() -> None:
-    policy = control_policy(memory="gru")
-    acting, steps = ControlServedPolicy(policy, version="v", number=0), episodes(4, 6)
-    alone, states = policy.state(6), [None] * 3
-    for seen in steps:
-        right = policy.act_batch(seen, state=alone)
+    policy, acting = control_policy(memory="gru"), acting_policy(memory="gru")
+    apart, states = policy.state(6), [None] * 3
+    for seen in episodes(4, 6):
+        right = policy.act_batch(seen, state=apart)
         asked = [ActRequest(observations=seen[2 * i : 2 * i + 2], states=states[i]) for i in range(3)]
         answers = await asyncio.gather(*(acting.act(each) for each in asked))
         assert np.concatenate([answer.actions for answer in answers]).tolist() == right.tolist()
         states = [answer.states for answer in answers]
-    np.testing.assert_allclose(np.concatenate(states), alone.numbers_BS, atol=1e-6)
+    np.testing.assert_allclose(np.concatenate(states), apart.numbers_BS, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("memory", "states", "named"),
     [
-        pytest.param(None, np.zeros((1, 16), np.float32), "has no memory", id="none"),
-        pytest.param("gru", np.zeros((1, 15), np.float32), "give 16 finite numbers for each", id="size"),
-        pytest.param("gru", np.zeros((2, 16), np.float32), "for 1 observations", id="rows"),
-        pytest.param("gru", np.full((1, 16), np.nan, np.float32), "finite", id="nan"),
+        (None, np.zeros((1, 16), np.float32), "has no memory"),
+        ("gru", np.zeros((1, 15), np.float32), "give 16 finite numbers for each"),
+        ("gru", np.zeros((2, 16), np.float32), "for 1 observations"),
+        ("gru", np.full((1, 16), np.nan, np.float32), "finite"),
     ],
 )
 async def test_a_state_of_another_policy_is_refused(memory: str | None, states: np.ndarray, named: str) -> None:
-    acting = ControlServedPolicy(control_policy(memory=memory), version="v", number=0)
+    acting = acting_policy(memory=memory)
     with pytest.raises(Refusal, match=named):
         await acting.act(ActRequest(observations=np.zeros((1, 4), np.float32), states=states))
-
-
-def test_a_body_without_a_place_for_the_state_is_refused() -> None:
-    ask = read_act(npy(np.zeros((1, 4), np.float32)), NPY, {})
-    refuse_unfit(ControlServedPolicy(control_policy(), version="v", number=0).about, ask, "pole")
-    with pytest.raises(Refusal, match="no place in a"):
-        refuse_unfit(ControlServedPolicy(control_policy(memory="gru"), version="v", number=0).about, ask, "pole")
 
 
 @pytest.mark.parametrize("memory", [None, "lstm"])
 @pytest.mark.parametrize("explore", [False, True])
 async def test_an_act_obeys_its_mask(memory: str | None, explore: bool) -> None:
     observed = spaces.Dict({"action_mask": spaces.MultiBinary(2), "observation": spaces.Box(-4, 4, (4,))})
-    acting = ControlServedPolicy(control_policy(observed, memory=memory), version="run/3", number=3)
+    acting = acting_policy(observed, memory=memory)
     for allowed in (0, 1):
         mask = [int(choice == allowed) for choice in (0, 1)]
         body = {"observations": {"action_mask": [mask] * 4, "observation": SEEN}, "explore": explore, "seed": 1}
@@ -239,43 +228,6 @@ async def test_an_act_obeys_its_mask(memory: str | None, explore: bool) -> None:
 
 
 OBSERVED = np.random.default_rng(3).normal(size=(12, 4)).round(3)
-
-
-class Pole:
-    """A gateway before a control policy, with a recorder in LoomDB."""
-
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self.store_url = f"sqlite:///{folder}/loom.db"
-        acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
-        self.local = LocalGateway({"pole": acting}, open_recorder(self.store_url), **settings)
-        self.client = httpx.AsyncClient(base_url=self.local.url, timeout=30)
-
-    async def act(self, session: str, body: dict[str, Any]) -> httpx.Response:
-        answer = await self.client.post(f"/sessions/{session}/v1/act", json={"model": "pole", **body})
-        assert answer.status_code == 200, answer.text
-        return answer
-
-    def db(self) -> LoomDB:
-        return open_store(self.store_url)
-
-    async def __aenter__(self) -> "Pole":
-        await self.local.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self.client.aclose()
-        await self.local.__aexit__(None, None, None)
-
-
-def acts_of(session: str, *, width: int) -> NewActs:
-    one_T = np.zeros(1, np.int32)
-    steps = Steps(
-        observations=np.zeros((1, width)), actions=one_T, logprobs_T=np.zeros(1, np.float32),
-        sampled_T=np.zeros(1, np.bool_), versions_T=one_T, lanes_T=one_T, times_T=np.zeros(1), wishes={},
-    )  # fmt: skip
-    return NewActs(
-        session=session, endpoint="pole", key="a", acts=RecordedActs(arm="stable", version="run/3", steps=steps)
-    )
 
 
 @pytest.fixture
@@ -311,17 +263,6 @@ async def test_steps_of_a_session_reach_the_endpoints_hub_as_one_trajectory(pole
     assert stored.extra["session"]["versions"] == ["run/3"]
 
 
-async def test_log_probabilities_are_those_of_the_frequencies() -> None:
-    acting = ControlServedPolicy(control_policy(), version="v", number=0)
-    ask = read_act(b'{"observations": [[0.3, 0.2, -0.1, 0.4]], "explore": true}', "application/json", {})
-    many = np.repeat(ask.act.observations, 4000, axis=0)
-    actions, logprobs = control_policy().sample_batch(many, generator=torch.Generator().manual_seed(0))
-    likely = {int(action): float(np.exp(logprobs[actions == action][0])) for action in np.unique(actions)}
-    assert sum(likely.values()) == pytest.approx(1.0, abs=1e-5)
-    assert np.mean(actions) == pytest.approx(likely[1], abs=0.03)
-    assert (await acting.act(ask.act)).logprobs is not None
-
-
 async def test_acts_without_a_session_or_against_their_callers_will_are_not_recorded(pole: Pole) -> None:
     with pole.db() as db:
         opt_out(db, "pole", ["ada"], at=0.0)
@@ -351,13 +292,12 @@ async def test_an_ended_or_foreign_session_takes_no_acts(pole: Pole) -> None:
     await pole.client.post("/sessions/over/complete", json={})
     body = {"model": "pole", "observation": OBSERVED[0].tolist()}
     assert (await pole.client.post("/sessions/over/v1/act", json=body)).status_code == 409
-    mine = acts_of("mine", width=4)
+    mine = recorded_act("mine", np.zeros(4))
     store = open_recorder(pole.store_url)
     await store.keep_acts(mine)
     for foreign in (replace(mine, key="b"), replace(mine, endpoint="other")):
-        with pytest.raises(Refusal, match="unknown") as refused:
+        with refuses(RefusalCause.UNKNOWN, match="unknown"):
             await store.keep_acts(foreign)
-        assert refused.value.cause is RefusalCause.UNKNOWN
     await store.close()
     with pole.db() as db:
         assert len(read_calls(db, "mine")[1]) == 1
@@ -366,12 +306,11 @@ async def test_an_ended_or_foreign_session_takes_no_acts(pole: Pole) -> None:
 async def test_steps_of_another_form_than_the_sessions_first_are_refused_by_every_recorder(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/loom.db"
     for one, another in ((open_recorder(url), open_recorder(url)), (memory := MemoryRecorder(), memory)):
-        await one.keep_acts(acts_of("s", width=4))
+        await one.keep_acts(recorded_act("s", np.zeros(4)))
         for recorder in (one, another):
-            with pytest.raises(Refusal, match="another form") as refused:
-                await recorder.keep_acts(acts_of("s", width=5))
-            assert refused.value.cause is RefusalCause.INVALID
-        await another.keep_acts(acts_of("s", width=4))
+            with refuses(RefusalCause.INVALID, match="another form"):
+                await recorder.keep_acts(recorded_act("s", np.zeros(5)))
+        await another.keep_acts(recorded_act("s", np.zeros(4)))
         assert len((await another.complete("s")).steps or ()) == 2
         await one.close()
         await another.close()
@@ -379,9 +318,9 @@ async def test_steps_of_another_form_than_the_sessions_first_are_refused_by_ever
 
 async def test_steps_of_two_forms_on_record_end_as_a_conflict(pole: Pole, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_recorder(pole.store_url)
-    await store.keep_acts(acts_of("s", width=4))
+    await store.keep_acts(recorded_act("s", np.zeros(4)))
     monkeypatch.setattr("loomrl.serving.durable.check_form", lambda *_: None)  # as if two gateways began it at once
-    await store.keep_acts(acts_of("s", width=5))
+    await store.keep_acts(recorded_act("s", np.zeros(5)))
     await store.close()
     with pytest.raises(Refusal, match="different forms") as refused:
         await (again := open_recorder(pole.store_url)).complete("s")
@@ -400,25 +339,21 @@ async def test_acts_that_are_recorded_after_the_answer_are_all_there_when_the_ga
 
 
 async def test_the_rate_is_the_share_of_sessions_and_a_session_is_recorded_whole() -> None:
-    acting = ControlServedPolicy(control_policy(), version="v", number=0)
-    gateway = Gateway(view=only("pole", acting), recorder=MemoryRecorder(), keys=NoKeys(), rate=0.3)
+    gateway = Gateway(view=alone({"pole": acting_policy()}), recorder=MemoryRecorder(), keys=NoKeys(), rate=0.3)
     (endpoint,) = gateway.view.endpoints()
-    names = [f"s{number}" for number in range(2000)]
-    first = [is_sampled(gateway, endpoint, name) for name in names]
-    again = [is_sampled(gateway, endpoint, name) for name in names]
+    first, again = ([is_sampled(gateway, endpoint, f"s{number}") for number in range(2000)] for _ in range(2))
     assert first == again
     assert np.mean(first) == pytest.approx(0.3, abs=0.04)
 
 
 async def test_a_recorder_in_memory_makes_the_same_trajectory() -> None:
-    acting = ControlServedPolicy(control_policy(), version="v", number=4)
     memory = MemoryRecorder()
-    async with LocalGateway({"pole": acting}, memory) as local, httpx.AsyncClient(base_url=local.url) as client:
+    async with LocalGateway({"pole": acting_policy()}, memory) as local:
         for seen in OBSERVED[:3]:
-            await client.post("/sessions/m/v1/act", json={"model": "pole", "observation": seen.tolist()})
+            await local.client.post("/sessions/m/v1/act", json={"model": "pole", "observation": seen.tolist()})
         made = await memory.complete("m", reward=2.0)
     assert made.steps is not None
-    assert (len(made.steps), made.first_version, made.reward.total) == (3, 4, 2.0)
+    assert (len(made.steps), made.first_version, made.reward.total) == (3, 3, 2.0)
     assert decode(encode(made)) == made
     assert replace(made, steps=replace(made.steps, lanes_T=made.steps.lanes_T + 1)) != made
 

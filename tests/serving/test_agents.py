@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -12,37 +13,30 @@ from loomrl.config import Sampling
 from loomrl.gym.adapters.harness.session import Access, Budget
 from loomrl.gym.episode import Attempt
 from loomrl.serving.agents import AgentGateway, AgentSessions
-from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, TokensDrawn
-from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
+from loomrl.serving.call import ChoiceClosed, Event, PromptOpened
+from loomrl.serving.policy import Continuation
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.types import Task
+from tests.serving.scripted import Speaker, tokens_drawn
 
 ATTEMPT = Attempt(id="a", task=Task("Harness", "1.0.0", "words", 1, 0), group="a")
 
 
-class Counting:
+class Counting(Speaker):
     """Answers with one token, whose version is the number of the call; `refusals` come first."""
+
+    about = replace(Speaker.about, number=0, context=100)
 
     def __init__(self, *refusals: Refusal) -> None:
         self.asked: list[Continuation] = []
         self.refusals = list(refusals)
-
-    @property
-    def about(self) -> About:
-        return About(kind="language", version="v", number=0, context=100)
-
-    async def act(self, act: ActRequest) -> ActResult:
-        raise NotImplementedError
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         self.asked.append(continuation)
         if self.refusals:
             raise self.refusals.pop(0)
         yield PromptOpened(ids_T=np.array([1, 2], np.int32))
-        version = np.array([len(self.asked)], np.int32)
-        yield TokensDrawn(
-            ids_T=np.array([3], np.int32), logprobs_T=np.array([-0.5], np.float32), versions_T=version, text="x"
-        )
+        yield tokens_drawn([3], "x", versions=len(self.asked))
         yield ChoiceClosed(text="x", finish="stop")
 
 

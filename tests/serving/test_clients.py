@@ -63,10 +63,10 @@ def continued(policy: Adder) -> list[bool]:
         ("openai_chat.py", 2, "frequency_penalty"),
         ("openai_responses.py", 2, "previous_response_id"),
         ("anthropic_messages.py", 2, "thinking.type"),
-        ("litellm_completion.py", 4, None),
-        ("openai_agents.py", 4, None),
-        ("langgraph_agent.py", 6, None),
-        ("pydantic_ai_agent.py", 6, None),
+        pytest.param("litellm_completion.py", 4, None, marks=pytest.mark.slow),
+        pytest.param("openai_agents.py", 4, None, marks=pytest.mark.slow),
+        pytest.param("langgraph_agent.py", 6, None, marks=pytest.mark.slow),
+        pytest.param("pydantic_ai_agent.py", 6, None, marks=pytest.mark.slow),
     ],
 )
 async def test_client_holds_conversations_with_a_tool(
@@ -78,6 +78,7 @@ async def test_client_holds_conversations_with_a_tool(
     assert continued(policy) == [False, True, True, True] * conversations
 
 
+@pytest.mark.slow
 async def test_agent_that_repeats_calls_as_text_holds_conversations_with_a_tool(
     policy: Adder, endpoint_url: str
 ) -> None:

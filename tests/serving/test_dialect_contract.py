@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomrl.serving.asgi import DIALECTS, errors_of
@@ -26,13 +26,13 @@ from loomrl.serving.call import (
     Usage,
 )
 from loomrl.serving.refusal import Refusal, RefusalCause
+from tests.serving.scripted import tokens_drawn
 from tests.serving.wires import WIRES, Wire, as_said, events
 
 NAMES = list(WIRES)
 CHATS = [name for name in NAMES if name != "/v1/completions"]
 HEADING = Heading(id="0123", created=1.5, model="m", version="run/7", arm="stable", session="s", trajectory="t")
 USAGE = Usage(prompt=7, cached=3, completion=5)
-NONE_I, NONE_F = np.zeros(0, np.int32), np.zeros(0, np.float32)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 40), 1 << 40) | st.text(max_size=4), st.lists, max_leaves=3
@@ -56,7 +56,7 @@ def wire(request: pytest.FixtureRequest) -> Wire:
 
 
 def drawn(text: str, *, tokens: tuple[Token, ...] = ()) -> TokensDrawn:
-    return TokensDrawn(ids_T=NONE_I, logprobs_T=NONE_F, versions_T=NONE_I, text=text, tokens=tokens)
+    return tokens_drawn([], text, tokens=tokens)
 
 
 def streamed(wire: Wire, body: dict[str, Any], happened: list[Event]) -> bytes:
@@ -143,6 +143,7 @@ def test_request_of_too_many_values_is_refused(wire: Wire) -> None:
     assert "values" in str(refused(wire, wire.body | {"metadata": [0] * (MOST_VALUES + 1)}))
 
 
+@settings(max_examples=30)
 @given(
     pieces=st.lists(st.text(max_size=5)),
     calls=calls,
@@ -156,13 +157,14 @@ def test_deltas_of_a_stream_joined_are_the_whole_answer(
     wire = WIRES[name]
     made = tuple(calls) if wire.tools else ()
     closed = ChoiceClosed(text="".join(pieces) + rest, calls=made, finish="tool_calls" if made else finish)
-    happened = [PromptOpened(ids_T=NONE_I), *map(drawn, pieces), closed]
+    happened = [PromptOpened(ids_T=np.zeros(0, np.int32)), *map(drawn, pieces), closed]
     body = wire.body | wire.tools
     heard = wire.heard(events(streamed(wire, body, happened)))
     assert heard == wire.said(whole(wire, body, closed))
     assert heard == (closed.text, [(call.id, call.name, call.arguments) for call in made])
 
 
+@settings(max_examples=30)
 @given(text=st.text(max_size=8), calls=calls)
 @pytest.mark.parametrize("name", CHATS)
 def test_answer_that_a_client_sends_back_is_read_as_what_was_said(name: str, text: str, calls: list[ToolCall]) -> None:

@@ -1,6 +1,7 @@
 """The fields of each dialect: read into an Ask, accepted with a neutral value only, or refused; and pictures."""
 
 import base64
+import json
 import re
 from io import BytesIO
 from pathlib import Path
@@ -14,8 +15,6 @@ from loomrl.picture import drawn, size_of
 from loomrl.serving.body import MOST_JPEGS
 from loomrl.serving.call import ChatRequest, Drawing, ToolSpec
 from loomrl.serving.refusal import Refusal
-from loomrl.serving.routes.models import model, model_list
-from loomrl.store.endpoints import Endpoint
 from tests.needs import ROOT
 from tests.serving.wires import SCHEMA, WIRES
 
@@ -74,54 +73,56 @@ def test_tools_are_read(name: str) -> None:
     assert (read(name).tool_choice, read(name).parallel_tool_calls) == ("auto", True)
 
 
-@pytest.mark.parametrize(
-    ("name", "field", "neutral", "other"),
-    [
-        *(
-            (CHAT, *row)
-            for row in [("frequency_penalty", 0, 1), ("presence_penalty", 0.0, -1), ("logit_bias", {}, {"1": 2})]
-        ),
-        *((CHAT, *row) for row in [("modalities", ["text"], ["audio"]), ("service_tier", "auto", "flex")]),
-        *((CHAT, *row) for row in [("reasoning_effort", "none", "low"), ("verbosity", "medium", "low")]),
-        (CHAT, "response_format", {"type": "text"}, {"type": "json_object"}),
-        (CHAT, "prediction", None, {"type": "content", "content": "a"}),
-        (CHAT, "functions", None, []),
-        (CHAT, "web_search_options", None, {}),
-        (CHAT, "stop", ["a"] * 4, ["a"] * 5),
-        (CHAT, "stop", None, [""]),
-        (CHAT, "n", 1, 0),
-        (CHAT, "stream_options", None, {"include_usage": True}),
-        (CHAT, "top_logprobs", 0, 1),
-        (CHAT, "max_tokens", 1, 0),
-        (CHAT, "user", "a", "a" * 257),
-        (TEXT, "suffix", "", "a"),
-        (TEXT, "best_of", 1, 2),
-        (TEXT, "logprobs", 5, 6),
-        (TEXT, "prompt", ["a"], ["a", "b"]),
-        (TEXT, "prompt", [[1, 2]], [[1], [2]]),
-        (TEXT, "prompt", [1, 2], [1, -2]),
-        (TEXT, "prompt", "a", [True]),
-        (RESPONSES, "previous_response_id", None, "resp_1"),
-        (RESPONSES, "conversation", None, "conv_1"),
-        (RESPONSES, "truncation", "disabled", "auto"),
-        (RESPONSES, "background", False, True),
-        (RESPONSES, "include", ["reasoning.encrypted_content"], ["file_search_call.results"]),
-        (RESPONSES, "prompt", None, {"id": "p"}),
-        (RESPONSES, "text", {"format": {"type": "text"}}, {"format": {"type": "json_object"}}),
-        (RESPONSES, "reasoning", {"effort": None}, {"effort": "low"}),
-        (MESSAGES, "thinking", {"type": "disabled"}, {"type": "enabled", "budget_tokens": 1}),
-        (MESSAGES, "top_k", None, 5),
-        (MESSAGES, "temperature", 1, 1.5),
-        (MESSAGES, "service_tier", "auto", "batch"),
-        (MESSAGES, "container", None, "c"),
-        (MESSAGES, "mcp_servers", [], [{"type": "url"}]),
-        (MESSAGES, "cache_control", {"type": "ephemeral"}, {"type": "eternal"}),
-    ],
-)
-def test_field_is_accepted_with_its_neutral_value_only(name: str, field: str, neutral: Any, other: Any) -> None:
-    read(name, **{field: neutral})
+NEUTRAL = """
+chat/completions | frequency_penalty | 0 | 1
+chat/completions | presence_penalty | 0.0 | -1
+chat/completions | logit_bias | {} | {"1": 2}
+chat/completions | modalities | ["text"] | ["audio"]
+chat/completions | service_tier | "auto" | "flex"
+chat/completions | reasoning_effort | "none" | "low"
+chat/completions | verbosity | "medium" | "low"
+chat/completions | response_format | {"type": "text"} | {"type": "json_object"}
+chat/completions | prediction | null | {"type": "content", "content": "a"}
+chat/completions | functions | null | []
+chat/completions | web_search_options | null | {}
+chat/completions | stop | ["a", "a", "a", "a"] | ["a", "a", "a", "a", "a"]
+chat/completions | stop | null | [""]
+chat/completions | n | 1 | 0
+chat/completions | stream_options | null | {"include_usage": true}
+chat/completions | top_logprobs | 0 | 1
+chat/completions | max_tokens | 1 | 0
+completions | suffix | "" | "a"
+completions | best_of | 1 | 2
+completions | logprobs | 5 | 6
+completions | prompt | ["a"] | ["a", "b"]
+completions | prompt | [[1, 2]] | [[1], [2]]
+completions | prompt | [1, 2] | [1, -2]
+completions | prompt | "a" | [true]
+responses | previous_response_id | null | "resp_1"
+responses | conversation | null | "conv_1"
+responses | truncation | "disabled" | "auto"
+responses | background | false | true
+responses | include | ["reasoning.encrypted_content"] | ["file_search_call.results"]
+responses | prompt | null | {"id": "p"}
+responses | text | {"format": {"type": "text"}} | {"format": {"type": "json_object"}}
+responses | reasoning | {"effort": null} | {"effort": "low"}
+messages | thinking | {"type": "disabled"} | {"type": "enabled", "budget_tokens": 1}
+messages | top_k | null | 5
+messages | temperature | 1 | 1.5
+messages | service_tier | "auto" | "batch"
+messages | container | null | "c"
+messages | mcp_servers | [] | [{"type": "url"}]
+messages | cache_control | {"type": "ephemeral"} | {"type": "eternal"}
+"""
+"""API, field, a value without effect, which is accepted, and another, which is not."""
+
+
+@pytest.mark.parametrize("row", [*NEUTRAL.strip().splitlines(), f'chat/completions | user | "a" | "{"a" * 257}"'])
+def test_field_is_accepted_with_its_neutral_value_only(row: str) -> None:
+    name, field, neutral, other = row.split(" | ")
+    read(f"/v1/{name}", **{field: json.loads(neutral)})
     with pytest.raises(Refusal) as caught:
-        read(name, **{field: other})
+        read(f"/v1/{name}", **{field: json.loads(other)})
     assert caught.value.where.startswith(field)
 
 
@@ -187,16 +188,6 @@ def test_result_that_is_an_error_says_so() -> None:
     result = {"type": "tool_result", "tool_use_id": "c", "is_error": True, "content": [{"type": "text", "text": "No."}]}
     ask = read(MESSAGES, messages=[{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}])
     assert ask.messages[-1].text == "Error: No."
-
-
-def test_models_are_listed_for_both_kinds_of_clients() -> None:
-    first, second = (Endpoint(name=name, revision=1, arms=(), created_at=at) for name, at in (("a", 1.5), ("b", 2.0)))
-    assert model(first) == {"id": "a", "object": "model", "created": 1, "owned_by": "loomrl"}
-    assert model_list([model(first)])["data"] == [model(first)]
-    listed = model_list([model(each, anthropic=True) for each in (first, second)], anthropic=True)
-    assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("a", "b", False)
-    assert listed["data"][0]["created_at"] == "1970-01-01T00:00:01Z"
-    assert model_list([], anthropic=True)["data"] == []
 
 
 SCRIPTS = Path(__file__).parent / "clients"

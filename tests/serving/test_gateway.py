@@ -3,35 +3,35 @@
 import asyncio
 import io
 import json
-import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from loomrl.serving.acting import ControlServedPolicy
-from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, TokensDrawn
+from loomrl.serving.call import ChoiceClosed, Event, PromptOpened
 from loomrl.serving.gateway import GatewaySettings, Mode
-from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
+from loomrl.serving.policy import ActRequest, ActResult, Continuation, ServedPolicy
 from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.request import Caller
 from loomrl.store.endpoints import Arm, Endpoint, Role, State
-from tests.serving.control_support import control_policy
+from tests.serving.control_support import acting_policy
 from tests.serving.local_gateway import FixedView, LocalGateway, NoKeys
-from tests.serving.scripted import Script
+from tests.serving.scripted import Script, Speaker, tokens_drawn
+from tests.serving.waiting import until
 
 pytestmark = pytest.mark.system
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 CHAT = "/v1/chat/completions"
 
 
-class Slow:
+class Slow(Speaker):
     """Draws a token a millisecond until it is told to stop, or for ever."""
 
-    about = About(kind="language", version="slow", number=1, context=1 << 20)
+    about = replace(Speaker.about, version="slow")
 
     def __init__(self, *, tokens: int = 1 << 30, first_s: float = 0.0, error_at: int | None = None) -> None:
         self._tokens, self._first_s, self._error_at = tokens, first_s, error_at
@@ -50,47 +50,25 @@ class Slow:
             for number in range(self._tokens):
                 if number == self._error_at:
                     raise Refusal(RefusalCause.UNAVAILABLE, "the engine broke", retry_after_s=1.0)
-                one = np.array([number + 3], np.int32)
                 self.drawn += 1
-                yield TokensDrawn(ids_T=one, logprobs_T=-one.astype(np.float32), versions_T=one, text="x")
+                yield tokens_drawn([number + 3], "x", logprobs=-number - 3, versions=number + 3)
                 await asyncio.sleep(0.001)
             yield ChoiceClosed(text="x" * self._tokens, finish="stop")
         finally:
             self.open -= 1
 
 
-class Served:
-    """A gateway and a client for it."""
-
-    def __init__(self, gateway: LocalGateway, client: httpx.AsyncClient) -> None:
-        self.gateway, self.client = gateway, client
-
-    async def post(self, path: str, body: Any = HELLO, **headers: str) -> httpx.Response:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return await self.client.post(path, content=content, headers={"content-type": "application/json", **headers})
-
-
-class Serving:
-    """Opens a gateway for a test."""
+class Serving(LocalGateway):
+    """A gateway whose recorder is in memory."""
 
     def __init__(
         self, policies: "dict[str, ServedPolicy] | FixedView", *, mode: Mode = "before", **settings: Any
     ) -> None:
-        self.recorder = MemoryRecorder()
-        self._gateway = LocalGateway(policies, self.recorder, mode=mode, settings=GatewaySettings(**settings))
+        super().__init__(policies, MemoryRecorder(), mode=mode, settings=GatewaySettings(**settings))
 
-    async def __aenter__(self) -> Served:
-        await self._gateway.__aenter__()
-        self._client = httpx.AsyncClient(base_url=self._gateway.url, timeout=20)
-        return Served(self._gateway, self._client)
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._client.aclose()
-        await self._gateway.__aexit__(*error)
-
-
-def script() -> Script:
-    return Script(random.Random(0))
+    async def post(self, path: str, body: Any = HELLO, **headers: str) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.client.post(path, content=content, headers={"content-type": "application/json", **headers})
 
 
 def arms(*each: tuple[str, ServedPolicy, float, str]) -> FixedView:
@@ -102,21 +80,15 @@ def endpoint(*listed: Arm, state: State = State.SERVING) -> Endpoint:
     return Endpoint(name="m", revision=1, arms=listed, state=state, created_at=0.0)
 
 
-async def eventually(holds: Any) -> None:
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - what is awaited has no event
-            await asyncio.sleep(0.005)
-
-
 async def test_an_answer_says_who_gave_it_and_what_recorded_it() -> None:
-    policy = script()
+    policy = Script()
     async with Serving({"m": policy}) as served:
         answer = await served.post(f"/sessions/one{CHAT}", **{"x-request-id": "mine"})
         assert answer.status_code == 200
         names = ("version", "arm", "recorded", "session", "trajectory")
         assert [answer.headers[f"x-loomrl-{name}"] for name in names] == ["v", "stable", "true", "one", "one"]
         assert answer.headers["x-request-id"] == "mine"
-        trajectory = await served.gateway.gateway.recorder.complete("one")  # type: ignore[union-attr]
+        trajectory = await served.gateway.recorder.complete("one")
     tokens = trajectory.tokens
     assert tokens is not None
     assert tuple(tokens.ids_T[tokens.mask_T].tolist()) == policy.log[0].ids
@@ -124,7 +96,7 @@ async def test_an_answer_says_who_gave_it_and_what_recorded_it() -> None:
 
 
 async def test_a_conversation_goes_on_with_its_ids_streamed_or_not() -> None:
-    policy = script()
+    policy = Script()
     async with Serving({"m": policy}) as served:
         messages: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
         for turn in range(6):
@@ -145,7 +117,7 @@ def said(answer: httpx.Response) -> str:
 
 
 async def test_callers_who_name_no_session_are_known_by_what_was_said() -> None:
-    policy = script()
+    policy = Script()
     async with Serving({"m": policy}) as served:
         first = await served.post(CHAT)
         other = await served.post(CHAT)
@@ -156,20 +128,20 @@ async def test_callers_who_name_no_session_are_known_by_what_was_said() -> None:
 
 
 async def test_the_key_itself_can_be_the_session() -> None:
-    async with Serving({"m": script()}) as served:
+    async with Serving({"m": Script()}) as served:
         answer = await served.post(CHAT, authorization="Bearer any~box-7")
         assert answer.headers["x-loomrl-session"] == "box-7"
 
 
 async def test_opting_out_leaves_no_record() -> None:
-    async with Serving({"m": script()}) as served:
+    async with Serving({"m": Script()}) as served:
         answer = await served.post(f"/sessions/s{CHAT}", {**HELLO, "store": False})
         assert (answer.status_code, answer.headers["x-loomrl-recorded"]) == (200, "false")
         assert (await served.post("/sessions/s/complete", {})).status_code == 404
 
 
 async def test_a_completed_session_is_a_trajectory_and_takes_no_more() -> None:
-    async with Serving({"m": script()}) as served:
+    async with Serving({"m": Script()}) as served:
         await served.post(f"/sessions/s{CHAT}")
         told = {"reward": 0.5, "success": 1}
         for _ in range(2):
@@ -181,15 +153,14 @@ async def test_a_completed_session_is_a_trajectory_and_takes_no_more() -> None:
 
 async def test_a_caller_who_hangs_up_frees_the_engine_and_what_was_drawn_is_on_record() -> None:
     policy = Slow()
-    serving = Serving({"m": policy})
-    async with serving as served:
+    async with Serving({"m": policy}) as served:
         body = json.dumps({**HELLO, "stream": True})
         async with served.client.stream("POST", f"/sessions/s{CHAT}", content=body) as answer:
             async for _ in answer.aiter_bytes():
                 break
-        await eventually(lambda: policy.open == 0)
-        await eventually(lambda: not served.gateway.gateway._tasks)
-        trajectory = await serving.recorder.complete("s")
+        await until(lambda: policy.open == 0)
+        await until(lambda: not served.gateway._tasks)
+        trajectory = await served.gateway.recorder.complete("s")
     tokens = trajectory.tokens
     assert tokens is not None
     assert tokens.ids_T[tokens.mask_T].tolist() == list(range(3, 3 + int(tokens.mask_T.sum())))
@@ -205,21 +176,21 @@ async def test_the_deadline_ends_every_call() -> None:
                 assert "deadline" in answer.text
             else:
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-            await eventually(lambda policy=policy: policy.open == 0)
+            await until(lambda policy=policy: policy.open == 0)
 
 
 async def test_an_arm_that_is_late_or_broken_is_answered_by_the_stable_one() -> None:
     for bad in (Slow(first_s=60), Slow(error_at=0)):
-        view = arms(("stable", script(), 0.0, "stable"), ("canary", bad, 1.0, "canary"))
+        view = arms(("stable", Script(), 0.0, "stable"), ("canary", bad, 1.0, "canary"))
         async with Serving(view, deadline_s=1.0) as served:
             for stream in (False, True):
                 answer = await served.post(CHAT, {**HELLO, "stream": stream})
                 assert (answer.status_code, answer.headers["x-loomrl-arm"]) == (200, "stable")
-            await eventually(lambda bad=bad: bad.open == 0)
+            await until(lambda bad=bad: bad.open == 0)
 
 
 async def test_a_caller_may_name_an_arm_which_then_answers_alone() -> None:
-    view = arms(("old", script(), 1.0, "stable"), ("new", script(), 0.0, "canary"), ("deaf", script(), 1.0, "shadow"))
+    view = arms(("old", Script(), 1.0, "stable"), ("new", Script(), 0.0, "canary"), ("deaf", Script(), 1.0, "shadow"))
     async with Serving(view) as served:
         for name in ("old", "new"):
             answer = await served.post("/v1/chat/completions", HELLO | {"model": f"m@{name}"})
@@ -255,17 +226,16 @@ async def test_a_full_house_is_429_and_frees_itself() -> None:
 
 
 async def test_a_shadow_answers_unheard_and_is_on_record_by_itself() -> None:
-    shadow = script()
-    serving = Serving(arms(("stable", script(), 1.0, "stable"), ("next", shadow, 1.0, "shadow")))
-    async with serving as served:
+    shadow = Script()
+    async with Serving(arms(("stable", Script(), 1.0, "stable"), ("next", shadow, 1.0, "shadow"))) as served:
         answer = await served.post(f"/sessions/s{CHAT}")
         assert answer.headers["x-loomrl-arm"] == "stable"
-        await eventually(lambda: bool(shadow.log) and not served.gateway.gateway._tasks)
-        assert (await serving.recorder.complete("s~next")).turns[0].tokens is not None
+        await until(lambda: bool(shadow.log) and not served.gateway._tasks)
+        assert (await served.gateway.recorder.complete("s~next")).turns[0].tokens is not None
 
 
 async def test_a_draining_endpoint_goes_on_with_what_it_knows_only() -> None:
-    view = arms(("stable", script(), 1.0, "stable"))
+    view = arms(("stable", Script(), 1.0, "stable"))
     async with Serving(view) as served:
         first = await served.post(f"/sessions/s{CHAT}")
         view.known["m"] = endpoint(*view.known["m"].arms, state=State.DRAINING)  # type: ignore[index]
@@ -286,20 +256,19 @@ class Spent(NoKeys):
 
 @pytest.mark.parametrize(
     ("retry_after_s", "after", "again"),
-    [pytest.param(None, None, "false", id="for good"), pytest.param(2.0, "2", None, id="for a while")],
+    [(None, None, "false"), pytest.param(2.0, "2", None, id="for a while")],
 )
 async def test_a_spent_budget_is_tried_again_only_if_waiting_helps(
     retry_after_s: float | None, after: str | None, again: str | None
 ) -> None:
-    keys = Spent(retry_after_s)
-    async with LocalGateway({"m": script()}, None, keys=keys) as gateway, httpx.AsyncClient() as client:
-        answer = await client.post(f"{gateway.url}{CHAT}", json=HELLO)
+    async with LocalGateway({"m": Script()}, None, keys=Spent(retry_after_s)) as gateway:
+        answer = await gateway.client.post(CHAT, json=HELLO)
         assert answer.status_code == 429
         assert (answer.headers.get("retry-after"), answer.headers.get("x-should-retry")) == (after, again)
 
 
 async def test_large_bodies_are_read_as_small_ones() -> None:
-    policy = script()
+    policy = Script()
     async with Serving({"m": policy}) as served:
         long = {"model": "m", "messages": [{"role": "user", "content": "a" * 300_000}]}
         assert (await served.post(CHAT, long)).status_code == 200
@@ -310,66 +279,56 @@ async def test_large_bodies_are_read_as_small_ones() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "named"),
     [
-        pytest.param(CHAT, b"{", 400, "not JSON", id="half"),
-        pytest.param(CHAT, b"\xff\xfe\x00", 400, "not JSON", id="bytes"),
-        pytest.param(CHAT, b'{"model": "\xff"}', 400, "not JSON", id="broken UTF-8"),
+        (CHAT, b"{", 400, "not JSON"),
+        (CHAT, b"\xff\xfe\x00", 400, "not JSON"),
+        (CHAT, b'{"model": "\xff"}', 400, "not JSON"),
         pytest.param(CHAT, b"[" * 100_000, 400, "not JSON", id="deep"),
-        pytest.param(CHAT, b"[]", 400, "object", id="list"),
-        pytest.param(CHAT, {**HELLO, "model": "other"}, 404, "Known: m", id="model"),
-        pytest.param(CHAT, {**HELLO, "frequency": 1}, 400, "frequency", id="unknown"),
+        (CHAT, b"[]", 400, "object"),
+        (CHAT, {**HELLO, "model": "other"}, 404, "Known: m"),
+        (CHAT, {**HELLO, "frequency": 1}, 400, "frequency"),
         pytest.param(CHAT, b" " * 3000, 413, "at most 2000", id="large"),
-        pytest.param("/v1/nothing", {}, 404, "Known", id="path"),
-        pytest.param("/sessions/a b" + CHAT, HELLO, 400, "session", id="session"),
-        pytest.param("/v1/act", {"observation": [1]}, 400, "language policy", id="act"),
+        ("/v1/nothing", {}, 404, "Known"),
+        ("/sessions/a b" + CHAT, HELLO, 400, "session"),
+        ("/v1/act", {"observation": [1]}, 400, "language policy"),
     ],
 )
 async def test_what_is_wrong_is_refused_in_the_apis_own_shape(path: str, body: Any, status: int, named: str) -> None:
-    async with Serving({"m": script()}, max_bytes=2000 if status == 413 else 10 << 20) as served:
+    async with Serving({"m": Script()}, max_bytes=2000 if status == 413 else 10 << 20) as served:
         answer = await served.post(path, body)
         assert answer.status_code == status
         assert named in answer.json()["error"]["message"]
 
 
 async def test_a_get_is_refused_where_a_post_is_needed() -> None:
-    async with Serving({"m": script()}) as served:
+    async with Serving({"m": Script()}) as served:
         assert (await served.client.get(CHAT)).status_code == 400
 
 
 async def test_models_are_listed() -> None:
-    async with Serving({"m": script()}) as served:
-        assert [each["id"] for each in (await served.client.get("/v1/models")).json()["data"]] == ["m"]
-        assert (await served.client.get("/v1/models/m")).json()["id"] == "m"
+    async with Serving({"m": Script()}) as served:
+        mine = {"id": "m", "object": "model", "created": 0, "owned_by": "loomrl"}
+        assert (await served.client.get("/v1/models")).json()["data"] == [mine]
+        assert (await served.client.get("/v1/models/m")).json() == mine
         assert (await served.client.get("/v1/models/x")).status_code == 404
-        unknown = await served.client.get("/v1/models/x", headers={"anthropic-version": "2023-06-01"})
+        served.client.headers["anthropic-version"] = "2023-06-01"
+        listed = (await served.client.get("/v1/models")).json()
+        assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("m", "m", False)
+        assert listed["data"][0]["created_at"] == "1970-01-01T00:00:00Z"
+        unknown = await served.client.get("/v1/models/x")
         assert (unknown.status_code, unknown.json()["type"]) == (404, "error")
 
 
-async def test_the_state_of_a_memory_is_the_callers() -> None:
-    policy = control_policy(memory="gru")
-    state, told = policy.state(), {}
-    async with Serving({"pole": ControlServedPolicy(policy, version="run/3", number=3)}) as served:
-        for seen in np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32):
-            answer = (await served.post("/v1/act", {"model": "pole", "observation": seen.tolist(), **told})).json()
-            assert answer["action"] == policy.act(seen, state=state)
-            told = {"state": answer["state"]}
-        wrong = await served.post("/v1/act", {"model": "pole", "observation": seen.tolist(), "state": [0.5]})
-        assert (wrong.status_code, "16 finite numbers" in wrong.text) == (400, True)
-        buffer = io.BytesIO()
-        np.save(buffer, seen[None])
-        headers = {"content-type": "application/x-npy"}
-        packed = await served.client.post("/v1/act?model=pole", content=buffer.getvalue(), headers=headers)
-        assert (packed.status_code, "no place in a .npy" in packed.text) == (400, True)
-
-
 async def test_control_acts_beside_language() -> None:
-    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
-    async with Serving({"pole": acting, "m": script()}) as served:
-        observations = np.random.default_rng(0).normal(size=(40, 4)).round(3)
-        body = [{"model": "pole", "observation": each.tolist()} for each in observations]
-        answers = await asyncio.gather(*(served.post("/v1/act", each) for each in body))
-        right = control_policy().act_batch(observations).tolist()
-        assert [answer.json()["action"] for answer in answers] == right
-        assert {answer.headers["x-loomrl-version"] for answer in answers} == {"run/3"}
+    policies = {"pole": acting_policy(), "gru": acting_policy(memory="gru", version="run/4"), "m": Script()}
+    async with Serving(policies) as served:
+        answer = await served.post("/v1/act", {"model": "pole", "observation": [0.0] * 4})
+        assert (answer.json()["action"], answer.headers["x-loomrl-version"]) in [(0, "run/3"), (1, "run/3")]
         chatting = await served.post(CHAT, {**HELLO, "model": "pole"})
         assert (chatting.status_code, "cannot chat" in chatting.text) == (400, True)
         assert (await served.post("/v1/act", {"observation": [1]})).status_code == 404
+        buffer = io.BytesIO()
+        np.save(buffer, np.zeros((1, 4)))
+        headers = {"content-type": "application/x-npy"}
+        packed = [await served.post(f"/v1/act?model={name}", buffer.getvalue(), **headers) for name in ("pole", "gru")]
+        assert [each.status_code for each in packed] == [200, 400]
+        assert "no place in a .npy" in packed[1].text, "its answer cannot hold the state of a memory"

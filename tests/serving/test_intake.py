@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -34,13 +33,6 @@ async def served(store_url: str) -> AsyncIterator[Served]:
         yield opened
 
 
-@pytest.fixture
-async def small(sqlite_url: str) -> AsyncIterator[Served]:
-    """On one database, where what is tested does not depend on it."""
-    async with Served(sqlite_url) as opened:
-        yield opened
-
-
 async def test_each_kind_is_stored_as_it_is_said(served: Served) -> None:
     first, second = await served.chat("s"), await served.chat("s", "Hi")
     call, other = first.removeprefix("chatcmpl-"), second.removeprefix("chatcmpl-")
@@ -68,40 +60,40 @@ async def test_each_kind_is_stored_as_it_is_said(served: Served) -> None:
     assert [event.subject for _, event in EVENTS.read(served.db, kind="feedback.given")] == ["s"] * 10
 
 
-async def test_a_session_is_named_by_path_header_field_or_call(small: Served) -> None:
-    call = await small.chat("s")
+async def test_a_session_is_named_by_path_header_field_or_call(served: Served) -> None:
+    call = await served.chat("s")
     told = [
-        await small.post(f"/sessions/s{FEEDBACK_PATH}", {"stars": 1}),
-        await small.give(stars=2, headers={"x-loomrl-session": "s"}),
-        await small.give(stars=3, trajectory="s"),
-        await small.give(stars=4, session="s", trajectory="s"),
-        await small.give(stars=5, call=call),
+        await served.post(f"/sessions/s{FEEDBACK_PATH}", {"stars": 1}),
+        await served.give(stars=2, headers={"x-loomrl-session": "s"}),
+        await served.give(stars=3, trajectory="s"),
+        await served.give(stars=4, session="s", trajectory="s"),
+        await served.give(stars=5, call=call),
     ]
     assert [answer.status_code for answer in told] == [200] * 5
     assert [answer.json()["trajectory"] for answer in told] == ["s"] * 5
-    assert [bool(one.call) for one in small.stored()] == [False] * 4 + [True]
+    assert [bool(one.call) for one in served.stored()] == [False] * 4 + [True]
 
 
-async def test_one_of_several_answers_of_a_call_is_named_by_its_number(small: Served) -> None:
-    call = (await small.chat("s", n=2)).removeprefix("chatcmpl-")
-    await small.given(call=f"{call}/1", over={"call": f"{call}/0"})
-    assert [(one.call, one.value) for one in small.stored()] == [(f"{call}/1", 1.0), (f"{call}/0", 0.0)]
-    assert (await small.give(call=f"{call}/2", thumb="up")).status_code == 404
-    small.archive()
-    small.archive(days=40)
-    assert SESSIONS.find(small.db, "s") is None
-    assert (await small.given(session="s", call=f"{call}/1", thumb="up"))["call"] == f"{call}/1"
-    assert (await small.give(session="s", call=f"{call}/2", thumb="up")).status_code == 404
+async def test_one_of_several_answers_of_a_call_is_named_by_its_number(served: Served) -> None:
+    call = (await served.chat("s", n=2)).removeprefix("chatcmpl-")
+    await served.given(call=f"{call}/1", over={"call": f"{call}/0"})
+    assert [(one.call, one.value) for one in served.stored()] == [(f"{call}/1", 1.0), (f"{call}/0", 0.0)]
+    assert (await served.give(call=f"{call}/2", thumb="up")).status_code == 404
+    served.archive()
+    served.archive(days=40)
+    assert SESSIONS.find(served.db, "s") is None
+    assert (await served.given(session="s", call=f"{call}/1", thumb="up"))["call"] == f"{call}/1"
+    assert (await served.give(session="s", call=f"{call}/2", thumb="up")).status_code == 404
 
 
-async def test_a_choice_between_sessions_names_both(small: Served) -> None:
-    await small.chat("s")
-    await small.chat("t")
-    await small.given(session="s", over={"session": "t"})
-    data = [(one.trajectory, one.data) for one in small.stored()]
+async def test_a_choice_between_sessions_names_both(served: Served) -> None:
+    await served.chat("s")
+    await served.chat("t")
+    await served.given(session="s", over={"session": "t"})
+    data = [(one.trajectory, one.data) for one in served.stored()]
     assert data == [("s", {"over": "t", "trajectory": "t"}), ("t", {"under": "s", "trajectory": "s"})]
-    assert (await small.give(session="s", over={"session": "s"})).status_code == 400
-    assert (await small.give(session="s", over={"session": "nobody"})).json()["error"]["param"] == "over.session"
+    assert (await served.give(session="s", over={"session": "s"})).status_code == 400
+    assert (await served.give(session="s", over={"session": "nobody"})).json()["error"]["param"] == "over.session"
 
 
 async def test_a_repetition_stores_nothing_more(served: Served) -> None:
@@ -145,11 +137,11 @@ async def test_what_is_anothers_looks_like_what_does_not_exist(served: Served) -
     assert (await served.give(session="s", thumb="up", key=served.admin)).status_code == 200
 
 
-async def test_only_a_key_for_feedback_may_give_it(small: Served) -> None:
-    await small.chat("s")
-    assert (await small.give(session="s", thumb="up", key=small.key("act", "record"))).status_code == 403
-    assert (await small.give(session="s", thumb="up", key="loom-000000000000-" + "0" * 48)).status_code == 401
-    assert small.stored() == []
+async def test_only_a_key_for_feedback_may_give_it(served: Served) -> None:
+    await served.chat("s")
+    assert (await served.give(session="s", thumb="up", key=served.key("act", "record"))).status_code == 403
+    assert (await served.give(session="s", thumb="up", key="loom-000000000000-" + "0" * 48)).status_code == 401
+    assert served.stored() == []
 
 
 async def test_feedback_comes_late_to_the_hub(served: Served) -> None:
@@ -162,7 +154,7 @@ async def test_feedback_comes_late_to_the_hub(served: Served) -> None:
     assert (await served.given(session="s", call=call, thumb="down"))["call"] == call
     assert (await served.give(session="s", call="never", thumb="down")).status_code == 404
     assert (await served.give(session="t", thumb="down")).status_code == 404
-    with open_endpoint_hub(served.url, "m", HubConfig()) as hub:
+    with open_endpoint_hub(served.store_url, "m", HubConfig()) as hub:
         hub.delete(["s"])
     assert (await served.give(session="s", stars=1)).status_code == 404
     assert [one.value for one in served.stored()] == [1.0, 0.0]
@@ -193,109 +185,114 @@ async def test_people_who_opted_out_are_not_judged(served: Served) -> None:
     assert (await served.give(session="unrecorded", thumb="up")).status_code == 404
 
 
-async def test_times_of_callers_are_bounded_and_noted(small: Served) -> None:
-    await small.chat("s")
+async def test_times_of_callers_are_bounded_and_noted(served: Served) -> None:
+    await served.chat("s")
     began, now = time.time() - 1, time.time()
     for number, at in enumerate((now + DAY_S, now - DAY_S, 0)):
-        await small.given(session="s", thumb="up", id=str(number), created_at=at)
-    assert [one.data["told_at"] for one in small.stored()] == [now + DAY_S, now - DAY_S, 0]
-    assert all(began <= one.created_at <= time.time() for one in small.stored())
-    small.ahead_s = 10 * DAY_S
-    await small.given(session="s", thumb="up", id="late", created_at=now + 5 * DAY_S)
-    assert small.stored()[-1].created_at == now + 5 * DAY_S
-    assert (await small.given(session="s", thumb="up", id="0", created_at=now + DAY_S))["new"] == 0
+        await served.given(session="s", thumb="up", id=str(number), created_at=at)
+    assert [one.data["told_at"] for one in served.stored()] == [now + DAY_S, now - DAY_S, 0]
+    assert all(began <= one.created_at <= time.time() for one in served.stored())
+    served.ahead_s = 10 * DAY_S
+    await served.given(session="s", thumb="up", id="late", created_at=now + 5 * DAY_S)
+    assert served.stored()[-1].created_at == now + 5 * DAY_S
+    assert (await served.given(session="s", thumb="up", id="0", created_at=now + DAY_S))["new"] == 0
     for wrong in (-1, 1e12, "yesterday", True):
-        assert (await small.give(session="s", thumb="up", created_at=wrong)).status_code == 400
+        assert (await served.give(session="s", thumb="up", created_at=wrong)).status_code == 400
 
 
-WRONG: list[tuple[Any, str]] = [
-    ({"session": "s", "thum": "up"}, "thum: the field is unknown, or not supported. Did you mean 'thumb'?"),
-    ({"session": "s"}, "nothing is said"),
-    ({"session": "s", "comment": " "}, "nothing is said"),
-    ({"thumb": "up"}, "session: the field is missing"),
-    ({"session": "s", "thumb": "sideways"}, "thumb: it must be 'up' or 'down', got 'sideways'."),
-    ({"session": "s", "thumb": True}, "thumb: it must be 'up' or 'down', got true"),
-    ({"session": "s", "stars": 6}, "stars: it must be less than or equal to 5, got 6"),
+WRONG = r"""
+{"session": "s", "thum": "up"} | thum: the field is unknown, or not supported. Did you mean 'thumb'?
+{"session": "s"} | nothing is said
+{"session": "s", "comment": " "} | nothing is said
+{"thumb": "up"} | session: the field is missing
+{"session": "s", "thumb": "sideways"} | thumb: it must be 'up' or 'down', got 'sideways'.
+{"session": "s", "thumb": true} | thumb: it must be 'up' or 'down', got true
+{"session": "s", "stars": 6} | stars: it must be less than or equal to 5, got 6
+{"session": "s", "thumb": "up", "stars": 5} | stars: it stands beside 'thumb'
+{"session": "s", "correction": ""} | correction: it is empty
+{"session": "s", "comment": "a\u0000b"} | NUL cannot be stored
+{"session": "s", "abandoned": false} | abandoned: it must be True, got false
+{"session": "s", "outcome": {}} | outcome: it says nothing
+{"session": "s", "outcome": {"succes": 1}} | outcome.succes: the field is unknown
+{"session": "s", "outcome": {"success": 2}} | outcome.success: it must be less than or equal to 1, got 2
+{"session": "s", "outcome": 1} | outcome: it must be an object, got 1
+{"session": "s", "over": {}} | over.session: the field is missing
+{"session": "s", "over": "t"} | over: it must be an object, got 't'
+{"session": "s", "trajectory": "t", "thumb": "up"} | two sessions are named, 's' and 't'
+{"session": "s", "thumb": "up", "call": "c/x"} | a choice is named by its number
+{"session": "s", "thumb": "up", "id": ["x"]} | id: it must be a valid string, got ['x']
+"""
+ODD: list[tuple[Any, str]] = [
     ({"session": "s", "stars": 10**400}, "more than 64 bits"),
-    ({"session": "s", "thumb": "up", "stars": 5}, "stars: it stands beside 'thumb'"),
-    ({"session": "s", "correction": ""}, "correction: it is empty"),
     ({"session": "s", "correction": "x" * 32_769}, "correction: String should have at most 32768 characters"),
     ({"session": "s", "comment": "x" * 8_193}, "comment: String should have at most 8192 characters"),
-    ({"session": "s", "comment": "a\0b"}, "NUL cannot be stored"),
-    ({"session": "s", "abandoned": False}, "abandoned: it must be True, got false"),
-    ({"session": "s", "outcome": {}}, "outcome: it says nothing"),
-    ({"session": "s", "outcome": {"succes": 1}}, "outcome.succes: the field is unknown"),
-    ({"session": "s", "outcome": {"success": 2}}, "outcome.success: it must be less than or equal to 1, got 2"),
-    ({"session": "s", "outcome": 1}, "outcome: it must be an object, got 1"),
-    ({"session": "s", "over": {}}, "over.session: the field is missing"),
-    ({"session": "s", "over": "t"}, "over: it must be an object, got 't'"),
-    ({"session": "s", "trajectory": "t", "thumb": "up"}, "two sessions are named, 's' and 't'"),
-    ({"session": "s", "thumb": "up", "call": "c/x"}, "a choice is named by its number"),
     ({"session": "s" * 300, "thumb": "up"}, "is not a name: it needs 1 to 256 printable characters"),
-    ({"session": "s", "thumb": "up", "id": ["x"]}, "id: it must be a valid string, got ['x']"),
     ([], "must be a JSON object"),
     (b"", "is not JSON"),
     (b'{"session": "s", "comment": "\xff\xfe"}', "is not JSON"),
     (b'{"session": "s", "comment": "\\ud800"}', "is not JSON"),
     (b'{"session": "s", "comment": "cut', "is not JSON"),
     (b"[" * 100_000, "is not JSON"),
-]  # fmt: skip
+]
 
 
-async def test_what_is_wrong_is_said_by_name(small: Served) -> None:
-    for body, said in WRONG:
-        answer = await small.post(FEEDBACK_PATH, body)
+async def test_what_is_wrong_is_said_by_name(served: Served) -> None:
+    lines = [line.split(" | ") for line in WRONG.strip().splitlines()]
+    for body, said in [*((body.encode(), said) for body, said in lines), *ODD]:
+        answer = await served.post(FEEDBACK_PATH, body)
         error = answer.json()["error"]
         assert (answer.status_code, error["type"]) == (400, "invalid_request_error"), body
         assert said in error["message"], body
-    assert small.stored() == []
+    assert served.stored() == []
 
 
-async def test_two_different_idempotency_keys_are_refused(small: Served) -> None:
-    await small.chat("s")
-    answer = await small.give(session="s", thumb="up", id="a", headers={"idempotency-key": "b"})
+async def test_two_different_idempotency_keys_are_refused(served: Served) -> None:
+    await served.chat("s")
+    answer = await served.give(session="s", thumb="up", id="a", headers={"idempotency-key": "b"})
     assert answer.status_code == 400
     assert "Idempotency-Key" in answer.json()["error"]["message"]
 
 
-async def test_a_body_of_ten_megabytes_is_refused_and_other_methods_too(small: Served) -> None:
-    answer = await small.give(session="s", comment="x" * 10_000_000)
+async def test_a_body_of_ten_megabytes_is_refused_and_other_methods_too(served: Served) -> None:
+    answer = await served.give(session="s", comment="x" * 10_000_000)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
-    assert (await small.client.get(FEEDBACK_PATH, headers={"authorization": f"Bearer {small.mine}"})).status_code == 400
+    assert (
+        await served.client.get(FEEDBACK_PATH, headers={"authorization": f"Bearer {served.mine}"})
+    ).status_code == 400
 
 
-async def test_where_nothing_is_recorded_nothing_is_known(small: Served) -> None:
-    small.local.gateway.intake = None
-    assert (await small.give(session="s", thumb="up")).status_code == 404
+async def test_where_nothing_is_recorded_nothing_is_known(served: Served) -> None:
+    served.gateway.intake = None
+    assert (await served.give(session="s", thumb="up")).status_code == 404
 
 
 async def test_a_database_that_does_not_answer_is_no_fault_of_the_caller(
-    small: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await small.chat("s")
+    await served.chat("s")
 
     def broken(*_: object) -> None:
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patch:
         patch.setattr(intake, "append_feedback", broken)
-        answer = await small.give(session="s", thumb="up")
+        answer = await served.give(session="s", thumb="up")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert "disk" not in answer.text
-    assert (await small.give(session="s", thumb="up")).status_code == 200
+    assert (await served.give(session="s", thumb="up")).status_code == 200
 
 
-async def test_feedback_that_meets_a_deletion_is_gone_with_it(small: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    await small.chat("s", user="ada")
+async def test_feedback_that_meets_a_deletion_is_gone_with_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    await served.chat("s", user="ada")
     store = intake.append_feedback
 
     def deleted_first(*arguments: Any) -> int:
-        erase(small.db, begin_erasure(small.db, "m", "ada", at=0.0).trajectories)
+        erase(served.db, begin_erasure(served.db, "m", "ada", at=0.0).trajectories)
         return store(*arguments)
 
     monkeypatch.setattr(intake, "append_feedback", deleted_first)
-    assert (await small.give(session="s", thumb="up")).status_code == 404
-    assert small.stored() == []
+    assert (await served.give(session="s", thumb="up")).status_code == 404
+    assert served.stored() == []
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
@@ -305,10 +302,10 @@ ARMS = (Arm(name="stable", policy="v", share=0.5), Arm(name="canary", policy="w"
 
 async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store_url: str) -> None:
     endpoint = Endpoint(name="m", revision=3, arms=ARMS, created_at=0.0)
-    policies = {name: [Script(random.Random(0))] for name in ("v", "w")}
+    policies = {name: [Script()] for name in ("v", "w")}
     view = FixedView({"m": endpoint}, policies)  # type: ignore[arg-type]
     async with Served(store_url, view) as served:
-        measures = served.local.gateway.measures = Measures(served.db, view, source="g", settle_s=1e9)
+        measures = served.gateway.measures = Measures(served.db, view, source="g", settle_s=1e9)
         await measures.start()
         said = {
             "down": {"thumb": "down"}, "up": {"thumb": "up"}, "stars": {"stars": 2}, "corrected": {"correction": "x"},
@@ -344,10 +341,10 @@ async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store
         assert finding.baseline.count + finding.challenger.count == len(negative)
 
 
-async def test_a_choice_within_one_session_says_nothing_about_its_arm(small: Served) -> None:
-    call, other = await small.chat("s"), await small.chat("s", "again")
-    await small.given(call=call, over={"call": other})
-    assert [metrics_of_feedback(one) for one in small.stored()] == [{}, {}]
+async def test_a_choice_within_one_session_says_nothing_about_its_arm(served: Served) -> None:
+    call, other = await served.chat("s"), await served.chat("s", "again")
+    await served.given(call=call, over={"call": other})
+    assert [metrics_of_feedback(one) for one in served.stored()] == [{}, {}]
 
 
 # -- derived ----------------------------------------------------------------------------------------------------------

@@ -75,22 +75,21 @@ async def test_a_rate_limit_says_when_to_come_again(store: LoomDB) -> None:
     assert time.monotonic() - began < 5
 
 
-async def test_ten_thousand_wrong_keys_leave_the_database_alone_and_are_on_record(
+async def test_thousands_of_wrong_keys_leave_the_database_alone_and_are_on_record(
     store: LoomDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AUDIT_S", 0.0)
     plain, _ = create_key(store, "app", at=time.time())
     keys = StoredKeys(store, required=True)
     began = time.monotonic()
-    for chunk in range(10):
-        tokens = [f"loom-{number:012x}-{number:048x}" for number in range(1000 * chunk, 1000 * (chunk + 1))]
-        assert set(await asyncio.gather(*(cause_of(keys, token) for token in tokens))) == {RefusalCause.KEY}
+    tokens = [f"loom-{number:012x}-{number:048x}" for number in range(2000)]
+    assert set(await asyncio.gather(*(cause_of(keys, token) for token in tokens))) == {RefusalCause.KEY}
     assert keys.looks <= 12 + (time.monotonic() - began) / module.PACE_S
     assert keys.looks < 200
     assert await cause_of(keys, plain) is None
     await cause_of(keys, f"loom-{'f' * 12}-{'f' * 48}")
     counted = sum(sum(event.data.values()) for _, event in EVENTS.read(store, kind="key.refused"))
-    assert 9_000 <= counted <= 10_001
+    assert 1_800 <= counted <= 2_001
 
 
 async def test_a_wrong_key_costs_the_same_whether_its_id_is_known_or_not(store: LoomDB) -> None:

@@ -7,15 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 
 from loomrl.config.release import ReleasePlan
 from loomrl.release.controller import ReleaseEvidenceLog
 from loomrl.serving import measure
-from loomrl.serving.call import ChoiceClosed, Gathered, TokensDrawn, ToolCall
+from loomrl.serving.call import ChoiceClosed, Gathered, ToolCall
 from loomrl.serving.deployment.reconcile import StoredView
-from loomrl.serving.measure import Measures
+from loomrl.serving.measure import MeasuredCall, Measures
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.split import assign_arm
 from loomrl.store import LoomDB
@@ -25,6 +24,8 @@ from loomrl.store.feedback import append_feedback
 from loomrl.store.observations import Observation, read_observations
 from loomrl.types import Feedback
 from tests.serving.local_gateway import FixedView
+from tests.serving.scripted import tokens_drawn
+from tests.serving.waiting import until
 
 STABLE = Arm(name="stable", policy="run/1", share=0.5)
 CANARY = Arm(name="canary", policy="run/2", share=0.5, role=Role.CANARY)
@@ -47,6 +48,13 @@ async def observed(
     return [each for _, each in read_observations(store, "e")]
 
 
+def begun(measures: Measures, unit: str, endpoint: Endpoint = SPLIT) -> MeasuredCall:
+    """A call of this unit, which is measured."""
+    measured = measures.begin(endpoint, unit)
+    assert measured is not None
+    return measured
+
+
 def values(found: list[Observation], metric: str) -> list[tuple[str, float]]:
     return [(each.arm, each.value) for each in found if each.metric == metric]
 
@@ -54,8 +62,7 @@ def values(found: list[Observation], metric: str) -> list[tuple[str, float]]:
 async def test_an_answer_of_another_arm_is_an_error_of_the_assigned_one(store: LoomDB) -> None:
     def calls(measures: Measures) -> None:
         for arm, answered_by in (("canary", "stable"), ("stable", "stable")):
-            measured = measures.begin(SPLIT, unit_of(arm))
-            assert measured is not None
+            measured = begun(measures, unit_of(arm))
             measured.note_answer(answered_by)
 
     found = await observed(store, calls)
@@ -77,8 +84,7 @@ async def test_an_answer_of_another_arm_is_an_error_of_the_assigned_one(store: L
 )
 async def test_a_wrong_request_is_no_error_of_the_arm(store: LoomDB, cause: RefusalCause, errors: int) -> None:
     def calls(measures: Measures) -> None:
-        measured = measures.begin(SPLIT, unit_of("canary"))
-        assert measured is not None
+        measured = begun(measures, unit_of("canary"))
         measured.note_failure(Refusal(cause, "no"))
 
     assert values(await observed(store, calls), "error") == [("canary", 1.0)] * errors
@@ -87,8 +93,7 @@ async def test_a_wrong_request_is_no_error_of_the_arm(store: LoomDB, cause: Refu
 async def test_a_unit_is_one_observation_of_a_metric(store: LoomDB) -> None:
     def calls(measures: Measures) -> None:
         for fails in (False, True, True, False):
-            measured = measures.begin(SPLIT, unit_of("canary"))
-            assert measured is not None
+            measured = begun(measures, unit_of("canary"))
             if fails:
                 measured.note_failure(Refusal(RefusalCause.INTERNAL, "no"))
             else:
@@ -103,12 +108,9 @@ async def test_calls_after_a_unit_is_settled_add_nothing(store: LoomDB) -> None:
     measures = Measures(store, FixedView({"e": SPLIT}), source="g", settle_s=0.0)
     await measures.start()
     for _ in range(2):
-        measured = measures.begin(SPLIT, "somebody")
-        assert measured is not None
+        measured = begun(measures, "somebody")
         measured.note_answer("canary" if assign_arm(SPLIT, (), "somebody").arm == CANARY else "stable")  # type: ignore[union-attr]
-        async with asyncio.timeout(20):
-            while not read_observations(store, "e"):  # noqa: ASYNC110 - it is in a database
-                await asyncio.sleep(0.01)
+        await until(lambda: read_observations(store, "e"))
     await measures.close()
     assert len(read_observations(store, "e")) == 2
 
@@ -122,9 +124,7 @@ async def test_an_answer_that_takes_longer_than_units_are_waited_for_is_observed
     assert quick is not None
     slow.first()
     quick.note_answer("canary")
-    async with asyncio.timeout(20):
-        while not read_observations(store, "e"):  # noqa: ASYNC110 - it is in a database
-            await asyncio.sleep(0.01)
+    await until(lambda: read_observations(store, "e"))
     slow.note_answer("stable")
     await measures.close()
     found = [each for _, each in read_observations(store, "e")]
@@ -166,8 +166,7 @@ async def test_negative_feedback_of_a_session_counts_for_its_arm(store: LoomDB) 
 
 async def test_a_violation_is_observed_once(store: LoomDB) -> None:
     def calls(measures: Measures) -> None:
-        measured = measures.begin(SPLIT, unit_of("canary"))
-        assert measured is not None
+        measured = begun(measures, unit_of("canary"))
         for violation in (False, True, True):
             measured.note_verdict(violation=violation)
 
@@ -203,12 +202,16 @@ async def test_a_release_can_guard_the_length_entropy_and_refusals_of_answers(st
     assert all(min(finding.baseline.count, finding.challenger.count) > 600 for finding in trail.findings())
 
 
-def drawn(count: int, surprise: float, *, refuses: bool) -> Gathered:
+def answer_of(text: str, count: int, surprise: float = 1.0) -> Gathered:
     """An answer of so many tokens, each of this surprise."""
-    choice, ids = Gathered(), np.ones(count, np.int32)
-    choice.add(TokensDrawn(ids_T=ids, logprobs_T=np.full(count, -surprise, np.float32), versions_T=ids))
-    choice.add(ChoiceClosed(text="I can't do that." if refuses else "Here you are.", finish="stop"))
+    choice = Gathered()
+    choice.add(tokens_drawn([1] * count, logprobs=-surprise))
+    choice.add(ChoiceClosed(text=text, finish="stop"))
     return choice
+
+
+def drawn(count: int, surprise: float, *, refuses: bool) -> Gathered:
+    return answer_of("I can't do that." if refuses else "Here you are.", count, surprise)
 
 
 @pytest.mark.parametrize("limit", [40, 1000], ids=["long", "hardly-any"])
@@ -233,17 +236,13 @@ async def test_the_default_plan_sees_answers_that_are_empty_to_long_prompts_only
 
 def said(text: str) -> Gathered:
     """An answer of these words; without any it still has the token that ends it."""
-    choice, ids = Gathered(), np.ones(len(text.split()) + 1, np.int32)
-    choice.add(TokensDrawn(ids_T=ids, logprobs_T=np.full(len(ids), -1.0, np.float32), versions_T=ids))
-    choice.add(ChoiceClosed(text=text, finish="stop"))
-    return choice
+    return answer_of(text, len(text.split()) + 1)
 
 
 async def test_an_answer_that_is_a_tool_call_is_not_empty(store: LoomDB) -> None:
     def calls(measures: Measures) -> None:
         for arm, texts in (("stable", ["", ""]), ("canary", ["Yes.", " \n"])):
-            measured = measures.begin(SPLIT, unit_of(arm))
-            assert measured is not None
+            measured = begun(measures, unit_of(arm))
             for text in texts:
                 choice = said(text)
                 if arm == "stable":
@@ -260,8 +259,7 @@ async def test_what_goes_wrong_after_the_first_answers_is_observed_too(
 ) -> None:
     def calls(measures: Measures) -> None:
         for number in range(8):
-            measured = measures.begin(SPLIT, unit_of("canary"))
-            assert measured is not None
+            measured = begun(measures, unit_of("canary"))
             measured.note_answer("canary")
             measured.note_choices("canary", [said("" if number == bad else "Yes.")], prompt_chars=9)
             if number == 0:
@@ -291,8 +289,7 @@ async def test_units_of_a_test_are_observed_as_the_test_s(store: LoomDB) -> None
     )  # fmt: skip
     measures = Measures(store, FixedView({"e": ALONE}, running=[replace(test, shares={"stable": 1.0})]), source="g")
     await measures.start()
-    measured = measures.begin(ALONE, "somebody")
-    assert measured is not None
+    measured = begun(measures, "somebody", ALONE)
     measured.note_answer("stable")
     await measures.close()
     assert {each.test for _, each in read_observations(store, "e")} == {"x"}
@@ -306,17 +303,13 @@ async def test_a_gateway_follows_a_new_revision_and_a_new_test_at_a_glance(
     view = StoredView(store, token="secret")
     await view.start()
     set_endpoint(store, "e", [replace(STABLE, share=1.0)], at=2.0)
-    async with asyncio.timeout(20):
-        while (now := view.endpoint("e")) is None or now.revision != 2:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.01)
+    await until(lambda: (now := view.endpoint("e")) and now.revision == 2)
     test = AbTest(
         name="x", endpoint="e", layer="l", end=0.5, shares={"stable": 0.5, "new": 0.5},
         metric="success", better="higher", started_at=3.0,
     )  # fmt: skip
     start_test(store, test, [Arm(name="new", policy="run/3")])
-    async with asyncio.timeout(20):
-        while not view.tests("e"):  # noqa: ASYNC110 - as above
-            await asyncio.sleep(0.01)
+    await until(lambda: view.tests("e"))
     await view.close()
     assert (view.endpoint("e") or SPLIT).revision == 3
 
@@ -339,8 +332,7 @@ async def test_what_is_being_written_at_the_end_is_not_lost(store: LoomDB, monke
     monkeypatch.setattr(measure.asyncio, "to_thread", late)
     measures = Measures(store, FixedView({"e": SPLIT}), source="g", settle_s=0.0)
     await measures.start()
-    measured = measures.begin(SPLIT, unit_of("canary"))
-    assert measured is not None
+    measured = begun(measures, unit_of("canary"))
     measured.note_answer("canary")
     await began.wait()
     await measures.close()

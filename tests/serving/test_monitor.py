@@ -13,17 +13,17 @@ import pytest
 
 from loomrl.config.monitor import STOPPED
 from loomrl.safety.rule import Deed, Found, Saying
-from loomrl.serving.acting import ControlServedPolicy
 from loomrl.serving.call import ToolCall
 from loomrl.serving.monitor.monitor import MOST_LATE
 from loomrl.store import judgements, open_store
 from loomrl.store.observations import read_observations
 from loomrl.store.sessions import Quarantine, list_quarantined, record_quarantine
-from tests.serving.control_support import control_policy
+from tests.serving.control_support import acting_policy, control_policy
 from tests.serving.monitoring import KEY, Says, Watched, finish, said, speaking
+from tests.serving.waiting import until
 
 pytestmark = pytest.mark.system
-SECRETS = {"check": {"kind": "secrets"}}
+SECRETS, BLOCKED = {"check": {"kind": "secrets"}}, {"check": {"kind": "blocked"}}
 DIALECTS = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hello"}]},
     "/v1/completions": {"prompt": "Hello"},
@@ -50,7 +50,7 @@ async def test_what_breaks_no_rule_leaves_as_it_was_drawn(tmp_path: Path) -> Non
     text = "Größe 漢字 🙂, sk- is how keys begin, and sk-your-api-key-goes-here is none. " * 5
     call = ToolCall(id="1", name="look", arguments='{"at": 1}')
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
-    rules = [SECRETS, {"check": {"kind": "calls"}}, {"check": {"kind": "blocked"}}, {"check": {"kind": "prompt"}}]
+    rules = [SECRETS, {"check": {"kind": "calls"}}, BLOCKED, {"check": {"kind": "prompt"}}]
     async with Watched(tmp_path, Says(text, calls=[call]), rules=rules) as served:
         for stream in (False, True):
             answer = await served.chat(stream=stream, tools=tools)
@@ -73,26 +73,19 @@ async def test_log_probabilities_of_a_secret_stay_with_it(tmp_path: Path) -> Non
 
 
 async def test_the_record_says_what_was_drawn_and_what_was_said(tmp_path: Path) -> None:
-    async with Watched(
-        tmp_path, Says("I say kys to you. " + "x" * 500), rules=[{"check": {"kind": "blocked"}}]
-    ) as served:
+    policy = Says("I say kys to you. " + "x" * 5000)
+    async with Watched(tmp_path, policy, rules=[BLOCKED]) as served:
         answer = await served.chat(stream=True)
         more = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": said(answer)}]
         await served.chat(messages=[*more, {"role": "user", "content": "And?"}])
         trajectory = await served.recorder.complete("s")
+    assert policy.drawn < 1000, "sampling ends with the answers"
     assert [turns[0].action[:16] for turns in trajectory.sequences] == ["I say kys to you"] * 2
     assert len(trajectory.extra["session"]["stopped"]) == 2  # the second is a thread of its own: its ids are not those
     tokens = trajectory.tokens
     assert tokens is not None
     drawn = "".join(chr(id - 3) for id in tokens.ids_T[tokens.mask_T])
     assert drawn.startswith("I say kys to you")
-
-
-async def test_sampling_ends_with_the_answer(tmp_path: Path) -> None:
-    policy = Says("I say kys to you. " + "x" * 5000)
-    async with Watched(tmp_path, policy, rules=[{"check": {"kind": "blocked"}}]) as served:
-        await served.chat(stream=True)
-    assert policy.drawn < 500
 
 
 async def test_a_hit_is_on_record_without_a_word_of_it(tmp_path: Path) -> None:
@@ -183,9 +176,7 @@ async def test_a_quarantined_session_is_refused_until_it_is_freed(tmp_path: Path
         assert served_hits == 1  # the second call was not even asked
         record_quarantine(served.db, Quarantine(endpoint="m", session="bad", held=False, who="Ada", at=2.0))
         assert list_quarantined(served.db) == []
-        async with asyncio.timeout(5):
-            while served.monitor.ledger.is_held("m", "bad"):  # noqa: ASYNC110 - another process' word
-                await asyncio.sleep(0.01)
+        await until(lambda: not served.monitor.ledger.is_held("m", "bad"))
 
 
 async def test_counting_changes_nothing(tmp_path: Path) -> None:
@@ -199,7 +190,7 @@ async def test_an_unknown_tool_is_not_called(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "buy", "parameters": {"required": ["n"]}}}]
     policy = Says("")
     async with Watched(tmp_path, policy, rules=[{"check": {"kind": "calls"}}]) as served:
-        for name, arguments in (("sell", "{}"), ("buy", "{}"), ("buy", "[1]"), ("buy", "{")):
+        for name, arguments in (("sell", "{}"), ("buy", "{")):
             policy.calls = (ToolCall(id="1", name=name, arguments=arguments),)
             for stream in (False, True):
                 answer = await served.chat(stream=stream, tools=tools)
@@ -207,15 +198,11 @@ async def test_an_unknown_tool_is_not_called(tmp_path: Path) -> None:
                 assert "tool_calls" not in answer.text or '"tool_calls":[]' in answer.text
 
 
-async def test_a_secret_in_a_tools_argument_is_found(tmp_path: Path) -> None:
-    call = ToolCall(id="1", name="mail", arguments=json.dumps({"to": "a", "text": "x\n" + KEY}))
-    tools = [{"type": "function", "function": {"name": "mail", "parameters": {}}}]
-    async with Watched(tmp_path, Says("Mailed.", calls=[call]), rules=[SECRETS]) as served:
-        answer = await served.chat(stream=True, tools=tools)
-        assert KEY not in answer.text
-
-
 # -- rules of one's own ------------------------------------------------------------------------------------------------
+
+
+def mine(rule: str) -> dict[str, Any]:
+    return {"check": {"kind": "custom", "entry_point": f"{__name__}:{rule}", "name": "mine"}}
 
 
 def raises(saying: Saying) -> Found | None:
@@ -240,7 +227,7 @@ def no_fish(saying: Saying) -> Found | None:
 
 @pytest.mark.parametrize(("fails", "expected"), [("open", "All is well."), ("closed", STOPPED)])
 async def test_a_rule_that_raises_is_counted_and_fails_as_told(fails: str, expected: str, tmp_path: Path) -> None:
-    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:raises", "name": "mine"}}
+    own = mine("raises")
     settings = {} if fails == "closed" else {"fails": fails}
     async with Watched(tmp_path, Says("All is well."), rules=[own], **settings) as served:
         assert said(await served.chat()) == expected
@@ -250,7 +237,7 @@ async def test_a_rule_that_raises_is_counted_and_fails_as_told(fails: str, expec
 
 @pytest.mark.parametrize("then", ["replace", "stable", "quarantine", "count"])
 async def test_a_rule_that_fails_blames_no_arm_and_locks_no_session(then: str, tmp_path: Path) -> None:
-    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:raises", "name": "mine"}, "then": then, "trip": True}
+    own = mine("raises") | {"then": then, "trip": True}
     policies = Says("All is well.", version="old"), Says("All is well, too.", version="new")
     async with Watched(tmp_path, *policies, rules=[own]) as served:
         answer = await served.chat()
@@ -279,7 +266,7 @@ def computes(saying: Saying) -> Found | None:
 
 @pytest.mark.parametrize(("rule", "is_late"), [("waits", False), ("computes", True)])
 async def test_the_time_of_a_rule_is_cpu_time(rule: str, is_late: bool, tmp_path: Path) -> None:
-    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:{rule}", "name": "mine"}}
+    own = mine(rule)
     async with Watched(tmp_path, Says("Good."), rules=[own], limit_ms=20) as served:
         assert said(await served.chat()) == (STOPPED if is_late else "Good.")
         rows = await served.rows("monitor.hit")
@@ -296,7 +283,7 @@ def meets(saying: Saying) -> Found | None:
 
 
 async def test_many_rules_may_run_at_once(tmp_path: Path) -> None:
-    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:meets", "name": "mine"}}
+    own = mine("meets")
     async with Watched(tmp_path, Says("Good."), rules=[own], limit_ms=10_000) as served:
         calls = (served.chat(session=f"s{number}") for number in range(meeting.parties))
         answers = await asyncio.gather(*calls)
@@ -306,7 +293,7 @@ async def test_many_rules_may_run_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("fails", "left"), [("open", 1.0), ("closed", 0.0)], ids=["open", "closed"])
 async def test_a_rule_that_never_answers_holds_up_no_call(fails: str, left: float, tmp_path: Path) -> None:
-    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:hangs", "name": "mine"}}
+    own = mine("hangs")
     settings = {} if fails == "closed" else {"fails": fails}
     text = "All is well. " * 70
     entered.clear(), free.clear()
@@ -337,49 +324,41 @@ def always(deed: Deed) -> str | None:
     return "never here"
 
 
-async def acts(served: Watched, *, session: str = "s", count: int = 1) -> list[Any]:
-    path = f"/sessions/{session}/v1/act"
-    observations = np.random.default_rng(0).normal(size=(count, 4)).round(3)
-    answers = [await served.post(path, observation=each.tolist()) for each in observations]
+SEEN = np.random.default_rng(0).normal(size=(20, 4)).round(3)
+
+
+async def acts(served: Watched, *, path: str = "/sessions/s/v1/act", count: int = 1) -> list[Any]:
+    answers = [await served.post(path, observation=each.tolist()) for each in SEEN[:count]]
     return [answer.json().get("action", answer.status_code) for answer in answers]
 
 
-async def test_actions_leave_within_their_bounds(tmp_path: Path) -> None:
-    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
-    async with Watched(tmp_path, acting, rules=[{"check": {"kind": "bounds", "low": 0, "high": 0}}]) as served:
-        given = await acts(served, count=20)
+async def test_an_action_leaves_within_its_bounds_and_is_a_violation_of_its_arm_as_soon_as_it_has(
+    tmp_path: Path,
+) -> None:
+    arms = [acting_policy(version=version) for version in ("run/3", "run/4")]
+    async with Watched(tmp_path, *arms, rules=[{"check": {"kind": "bounds", "low": 0, "high": 0}}]) as served:
+        given = await acts(served, path="/v1/act", count=20)
+        await until(lambda: len(read_observations(served.db, "m")) == 60)
+        seen = [each for _, each in read_observations(served.db, "m") if each.metric == "violation"]
         rows = await served.rows("monitor.hit")
-    right = control_policy().act_batch(np.random.default_rng(0).normal(size=(20, 4)).round(3)).tolist()
+    wrong = sum(control_policy().act_batch(SEEN).tolist())
     assert given == [0] * 20
-    assert sum(row.data["count"] for row in rows) == sum(one != 0 for one in right) > 0
+    assert [each.arm for each in seen] == ["canary"] * 20
+    assert sum(each.value for each in seen) == sum(row.data["count"] for row in rows) == wrong > 0
 
 
 async def test_a_changed_action_leaves_with_the_state_of_the_policys_memory(tmp_path: Path) -> None:
     policy = control_policy(memory="gru")
-    acting, state = ControlServedPolicy(policy, version="run/3", number=3), policy.state()
-    async with Watched(tmp_path, acting, rules=[{"check": {"kind": "bounds", "low": 2, "high": 2}}]) as served:
+    state = policy.state()
+    two = {"check": {"kind": "bounds", "low": 2, "high": 2}}
+    async with Watched(tmp_path, acting_policy(memory="gru"), rules=[two]) as served:
         answer = (await served.post("/v1/act", observation=[0.5, -0.5, 1.0, 0.0])).json()
     assert policy.act(np.array([0.5, -0.5, 1.0, 0.0], np.float32), state=state) != answer["action"] == 2
     np.testing.assert_allclose(answer["state"], state.numbers_BS[0], atol=1e-6)
 
 
-async def test_a_changed_action_is_a_violation_of_its_arm_as_soon_as_it_has_left(tmp_path: Path) -> None:
-    arms = [ControlServedPolicy(control_policy(), version=version, number=3) for version in ("run/3", "run/4")]
-    observations = np.random.default_rng(0).normal(size=(20, 4)).round(3)
-    async with Watched(tmp_path, *arms, rules=[{"check": {"kind": "bounds", "low": 0, "high": 0}}]) as served:
-        for each in observations:
-            await served.post("/v1/act", observation=each.tolist())
-        async with asyncio.timeout(20):
-            while len(found := read_observations(served.db, "m")) < 60:  # noqa: ASYNC110 - it is in a database
-                await asyncio.sleep(0.01)
-    seen = [each for _, each in found if each.metric == "violation"]
-    assert {each.arm for each in seen} == {"canary"}
-    assert sum(each.value for each in seen) == sum(control_policy().act_batch(observations).tolist()) > 0
-    assert len(seen) == 20
-
-
 async def test_an_action_that_may_not_leave_is_a_violation_of_its_arm(tmp_path: Path) -> None:
-    arms = [ControlServedPolicy(control_policy(), version=version, number=3) for version in ("run/3", "run/4")]
+    arms = [acting_policy(version=version) for version in ("run/3", "run/4")]
     anywhere = {"check": {"kind": "states", "within": {0: [-100, None]}}}
     async with Watched(tmp_path, *arms, rules=[anywhere]) as served:
         assert (await served.post("/v1/act", observation=[0.0] * 4)).status_code == 403
@@ -389,16 +368,16 @@ async def test_an_action_that_may_not_leave_is_a_violation_of_its_arm(tmp_path: 
 
 
 async def test_an_action_changes_no_faster_than_told_within_its_session(tmp_path: Path) -> None:
-    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
+    acting = acting_policy()
     async with Watched(tmp_path, acting, rules=[{"check": {"kind": "rate", "most": 0.5}}]) as served:
         given = await acts(served, count=20)
-    right = control_policy().act_batch(np.random.default_rng(0).normal(size=(20, 4)).round(3)).tolist()
+    right = control_policy().act_batch(SEEN).tolist()
     assert len(set(right)) > 1
     assert set(given) == {right[0]}
 
 
 async def test_forbidden_states_are_refused_or_answered_as_told(tmp_path: Path) -> None:
-    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
+    acting = acting_policy()
     anywhere = {"kind": "states", "within": {0: [-100, None]}}
     async with Watched(tmp_path, acting, rules=[{"check": anywhere}]) as served:
         assert await acts(served) == [403]
@@ -407,7 +386,7 @@ async def test_forbidden_states_are_refused_or_answered_as_told(tmp_path: Path) 
     own = {"kind": "custom_action", "entry_point": f"{__name__}:always"}
     async with Watched(tmp_path, acting, rules=[{"check": own, "then": "quarantine"}], limit_ms=2000) as served:
         assert await acts(served, count=2) == [403, 403]
-        assert await acts(served, session="other") == [403]
+        assert await acts(served, path="/sessions/other/v1/act") == [403]
         assert {each.session for each in list_quarantined(served.db)} == {"s", "other"}
 
 
@@ -416,7 +395,7 @@ def breaks(deed: Deed) -> str | None:
 
 
 async def test_an_action_rule_that_fails_stops_the_action_and_blames_no_arm(tmp_path: Path) -> None:
-    acting = ControlServedPolicy(control_policy(), version="run/3", number=3)
+    acting = acting_policy()
     own = {"check": {"kind": "custom_action", "entry_point": f"{__name__}:breaks"}, "then": "quarantine"}
     async with Watched(tmp_path, acting, rules=[own]) as served:
         assert await acts(served) == [403]

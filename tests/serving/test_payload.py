@@ -1,6 +1,5 @@
 """A secret is in nothing that is stored: not as text, not as ids; and the running session does not notice."""
 
-import random
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +21,7 @@ from loomrl.serving.recording.record import CallToRecord, RecordedCall, SpokenCh
 from loomrl.store import LoomDB
 from loomrl.store.erasures import delete_judgements, erase
 from loomrl.store.sessions import placeholders
-from tests.serving.scripted import Desk, Script, ask, decoded, encoded, reply, user
+from tests.serving.scripted import Desk, ask, decoded, encoded, reply, user
 
 SECRETS = ["ghp_" + "aB3" * 12, "AKIAIOSFODNN7EXAMPLE", "ada.lovelace@example.org", "sk-proj-" + "xY9" * 10]
 TEXTS = st.text(max_size=12)
@@ -87,8 +86,9 @@ def readable(call: RecordedCall) -> str:
     )
 
 
-@given(st.sampled_from(PLACES), planted())
-@settings(max_examples=200)
+@pytest.mark.parametrize("place", PLACES)
+@given(plant=planted())
+@settings(max_examples=5)
 def test_a_secret_is_not_in_what_is_stored(place: str, plant: tuple[str, str]) -> None:
     text, secret = plant
     payload, columns = encode(private(make_recorded(call_with(place, text), None), Redaction(PatternRedactor())))
@@ -99,8 +99,9 @@ def test_a_secret_is_not_in_what_is_stored(place: str, plant: tuple[str, str]) -
     assert columns is None
 
 
-@given(st.sampled_from(PLACES), TEXTS)
-@settings(max_examples=100)
+@pytest.mark.parametrize("place", PLACES)
+@given(text=TEXTS)
+@settings(max_examples=4)
 def test_what_has_no_secret_is_stored_as_it_is(place: str, text: str) -> None:
     before = make_recorded(call_with(place, text), None)
     if PatternRedactor().redact(text).kinds:
@@ -138,7 +139,7 @@ def stored(folder: Path) -> bytes:
 
 async def test_the_running_session_goes_on_and_the_file_has_no_secret(sqlite_url: str, tmp_path: Path) -> None:
     store = open_recorder(sqlite_url)
-    desk = Desk(store, Script(random.Random(0)))
+    desk = Desk(store)
     secret = SECRETS[0]
     clean = await desk.call("s", ask(user("hello")))
     told = ask(*clean.ask.messages, reply(clean), user(f"my key is {secret}"))
@@ -160,7 +161,7 @@ async def test_the_running_session_goes_on_and_the_file_has_no_secret(sqlite_url
 
 async def test_after_a_restart_such_a_thread_begins_anew(sqlite_url: str) -> None:
     store = open_recorder(sqlite_url)
-    desk = Desk(store, Script(random.Random(0)))
+    desk = Desk(store)
     first = await desk.call("s", ask(user(f"key {SECRETS[0]}")))
     await store.close()
     desk.recorder = again = open_recorder(sqlite_url)
@@ -174,7 +175,7 @@ async def test_after_a_restart_such_a_thread_begins_anew(sqlite_url: str) -> Non
 async def test_a_call_whose_parent_is_gone_has_no_tokens(sqlite_url: str) -> None:
     """Its new ids alone would be learnt without what came before them."""
     store: StoreRecorder = open_recorder(sqlite_url)
-    desk = Desk(store, Script(random.Random(0)))
+    desk = Desk(store)
     call = await desk.call("s", ask(user("a")))
     await store.keep(replace(call, id="orphan", parent="never/0"))
     made = await store.complete("s")
@@ -188,7 +189,7 @@ def test_marks_of_redacted_calls_are_not_stored_either(sqlite_url: str, tmp_path
 
     async def one() -> None:
         store = open_recorder(sqlite_url)
-        await Desk(store, Script(random.Random(0))).call("s", ask(user(SECRETS[2])))
+        await Desk(store).call("s", ask(user(SECRETS[2])))
         await store.close()
 
     asyncio.run(one())
@@ -210,7 +211,7 @@ async def test_a_secret_that_is_said_over_two_messages_leaves_text_and_tokens(
     first: str, second: str, halves: tuple[str, ...], sqlite_url: str, tmp_path: Path
 ) -> None:
     store = open_recorder(sqlite_url)
-    desk = Desk(store, Script(random.Random(0)))
+    desk = Desk(store)
     opening = await desk.call("s", ask(user(first)))
     told = ask(*opening.ask.messages, reply(opening), user(second))
     await desk.call("s", told)

@@ -99,7 +99,7 @@ def files(folder: Path) -> Iterator[bytes]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 async def test_no_planted_secret_is_left_anywhere(
     count: int, sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,6 @@
 """A gateway sees endpoints, replicas and their deaths in LoomDB, on both databases."""
 
 import asyncio
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,14 +12,7 @@ from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Role, drain_endpoint, set_endpoint
 from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat, leave
 from tests.serving.test_channel import Echo
-
-
-async def until(holds: Callable[[], bool]) -> float:
-    begun = time.monotonic()
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - what is awaited is in a database
-            await asyncio.sleep(0.01)
-    return time.monotonic() - begun
+from tests.serving.waiting import until
 
 
 async def replica(db: LoomDB, id: str, policy: str) -> ChannelServer:

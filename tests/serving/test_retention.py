@@ -1,9 +1,10 @@
 """What was served moves on: from the hub into files, out of the files; and a person's is deleted from all of them."""
 
-import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
 from loomrl.parquet import from_parquet, to_parquet
 from loomrl.serving.durable import StoreRecorder, open_recorder
-from loomrl.serving.recording.acts import NewActs, RecordedActs
 from loomrl.serving.retention import archive, erasure, sweep
 from loomrl.serving.retention.archive import read_archive
 from loomrl.serving.retention.erasure import finish, forget
@@ -31,19 +31,34 @@ from loomrl.store.archives import list_files
 from loomrl.store.bus_messages import MESSAGES
 from loomrl.store.datasets import identified, list_datasets, read_rows, record_dataset
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.erasures import ERASURES, open_erasures
+from loomrl.store.erasures import ERASURES, Erasure, open_erasures
 from loomrl.store.events import EVENTS
 from loomrl.store.feedback import FEEDBACK, append_feedback
 from loomrl.store.log import metadata
 from loomrl.store.observations import Observation, append_observations, read_observations, unit_hash
 from loomrl.store.rewards import REWARDS, StoredReward, store_rewards
 from loomrl.store.sessions import CALLS, SESSIONS, opt_out, participants, people_in, person_hash
-from loomrl.types import Feedback, Steps
+from loomrl.types import Feedback
 from tests.algorithms.test_served_items import row
-from tests.serving.scripted import Desk, Script, ask, user
+from tests.serving.control_support import recorded_act
+from tests.serving.scripted import Desk, ask, user
 
 TERMS = SweepTerms(idle_s=0.0, days=30, archive_days=90)
 BEGIN = 1_000_000 * DAY_S / 50
+
+
+@contextmanager
+def cut_off(at: str, *modules: ModuleType) -> Iterator[None]:
+    """What is done here is killed when it gets to that function."""
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in modules:
+            patch.setattr(module, at, killed, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 class House:
@@ -54,7 +69,7 @@ class House:
         self.db = open_store(url)
         self.store: StoreRecorder = open_recorder(url, clock=self.clock)
         self.hub: Hub = open_hub(beside(url, "endpoint-end"), HubConfig(), clock=self.clock)
-        self.desk = Desk(self.store, Script(random.Random(0)))
+        self.desk = Desk(self.store)
         self.sweeper = Sweeper(self.db, self.hub, "end", artifact_url=str(self.files), terms=TERMS)
 
     def clock(self) -> float:
@@ -78,6 +93,9 @@ class House:
 
     def archive(self) -> None:
         self.sweeper.sweep_sessions(now=self.now + 1)
+
+    def forget(self, person: str) -> Erasure:
+        return forget(self.db, self.hub, "end", person, at=self.now)
 
     def later(self, days: float) -> SweptTrajectories:
         self.now += days * DAY_S
@@ -107,14 +125,6 @@ class House:
 @pytest.fixture
 async def house(store_url: str, tmp_path: Path) -> AsyncIterator[House]:
     opened = House(store_url, tmp_path)
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def small(sqlite_url: str, tmp_path: Path) -> AsyncIterator[House]:
-    """On one database, where what is tested does not depend on it."""
-    opened = House(sqlite_url, tmp_path)
     yield opened
     await opened.close()
 
@@ -157,57 +167,40 @@ async def test_files_are_deleted_with_all_that_points_at_what_was_in_them(house:
     assert FEEDBACK.read(house.db) == []
 
 
-async def test_a_days_worth_is_one_file(small: House) -> None:
+async def test_a_days_worth_is_one_file(house: House) -> None:
     for hour in range(0, 48, 4):
-        small.now = BEGIN + hour * DAY_S / 24
-        await small.talk(f"s{hour}")
-        small.archive()
+        house.now = BEGIN + hour * DAY_S / 24
+        await house.talk(f"s{hour}")
+        house.archive()
     counts = []
     for hour in range(29 * 24, 35 * 24, 3):
-        small.now = BEGIN + hour * DAY_S / 24
-        counts.append(small.sweeper.sweep_trajectories(now=small.now).archived)
+        house.now = BEGIN + hour * DAY_S / 24
+        counts.append(house.sweeper.sweep_trajectories(now=house.now).archived)
     assert sum(counts) == 12
-    assert len(list_files(small.db, "end")) <= 3
+    assert len(list_files(house.db, "end")) <= 3
 
 
-async def test_control_steps_come_back_from_files_too(small: House) -> None:
-    one_T = np.zeros(1, np.int32)
-    steps = Steps(
-        observations=np.arange(4.0).reshape(1, 4), actions=one_T, logprobs_T=np.zeros(1, np.float32),
-        sampled_T=np.zeros(1, np.bool_), versions_T=one_T, lanes_T=one_T, times_T=np.array([BEGIN]),
-    )  # fmt: skip
-    new = NewActs(
-        session="s", endpoint="end", key="a", user="ada", acts=RecordedActs(arm="stable", version="v", steps=steps)
-    )
-    await small.store.keep_acts(new)
-    assert people_in(small.db, ["s"]) == {"s": {person_hash("end", "ada")}}
-    small.archive()
-    small.later(40)
-    (back,) = read_archive(small.db, "end")
-    assert back.steps == steps
+async def test_control_steps_come_back_from_files_too(house: House) -> None:
+    new = recorded_act("s", np.arange(4.0), endpoint="end", at=BEGIN, user="ada")
+    await house.store.keep_acts(new)
+    assert people_in(house.db, ["s"]) == {"s": {person_hash("end", "ada")}}
+    house.archive()
+    house.later(40)
+    (back,) = read_archive(house.db, "end")
+    assert back.steps == new.acts.steps
 
 
 @pytest.mark.parametrize("at", ["write_file", "ids_in", "find_erased", "move_file"])
-async def test_a_round_that_is_cut_off_is_finished_by_a_later_one(
-    small: House, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
+async def test_a_round_that_is_cut_off_is_finished_by_a_later_one(house: House, at: str) -> None:
     for name in ("s", "t"):
-        await small.talk(name)
-    small.archive()
-    with monkeypatch.context() as patch:
-        for module in (archive, sweep):
-            patch.setattr(module, at, killed, raising=False)
-        with pytest.raises(KeyboardInterrupt):
-            small.later(40)
-    small.now += 3600
-    small.sweeper.sweep_trajectories(now=small.now)
-    assert (small.in_hub(), small.in_files()) == (set(), {"s", "t"})
-    assert [file.state for file in list_files(small.db, "end")] == ["kept"]
-    assert len(list(small.files.rglob("bytes"))) == 1
-
-
-def killed(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt
+        await house.talk(name)
+    house.archive()
+    with cut_off(at, archive, sweep):
+        house.later(40)
+    house.later(1 / 24)
+    assert (house.in_hub(), house.in_files()) == (set(), {"s", "t"})
+    assert [file.state for file in list_files(house.db, "end")] == ["kept"]
+    assert len(list(house.files.rglob("bytes"))) == 1
 
 
 # -- people -----------------------------------------------------------------------------------------------------------
@@ -230,7 +223,7 @@ async def test_everything_of_a_person_is_deleted_and_the_record_of_it_stays(hous
         connection.execute(SESSIONS.table.update().where(SESSIONS.c.id == "elsewhere").values(endpoint="x"))
     house.judge("filed", "hot", "his", "nobodys")
     observe(house.db, "ada", "hot", "bob")
-    done = forget(house.db, house.hub, "end", "ada", at=house.now)
+    done = house.forget("ada")
     expected = {"sessions": 4, "calls": 5, "feedback": 2, "trajectories": 3, "archived": 1, "observations": 2}
     assert {name: done.counts[name] for name in expected} == expected
     assert house.in_hub() == {"his", "nobodys"}
@@ -244,7 +237,7 @@ async def test_everything_of_a_person_is_deleted_and_the_record_of_it_stays(hous
         assert set(connection.scalars(select(participants.c.session))) == {"his", "elsewhere"}
     ((_, event),) = EVENTS.read(house.db, kind="person.forgotten")
     assert (event.subject, event.data) == (person_hash("end", "ada"), {"endpoint": "end", **done.counts})
-    assert not any(forget(house.db, house.hub, "end", "nobody", at=house.now).counts.values())
+    assert not any(house.forget("nobody").counts.values())
 
 
 async def test_what_was_told_of_a_person_is_deleted_too_and_data_sets_stay_what_they_were(house: House) -> None:
@@ -270,7 +263,7 @@ async def test_what_was_told_of_a_person_is_deleted_too_and_data_sets_stay_what_
         pass
     told = [message for message in on_bus(house.db) if b'"hot"' in message or b"words of ada" in message]
     assert len(told) == 2
-    done = forget(house.db, house.hub, "end", "ada", at=house.now)
+    done = house.forget("ada")
     assert (done.counts["rewards"], done.counts["messages"]) == (1, 2)
     left = b"".join(on_bus(house.db))
     assert b'"hot"' not in left
@@ -306,7 +299,7 @@ async def test_no_name_is_stored_only_its_hash(house: House) -> None:
     await house.talk("s", "Ada Lovelace")
     house.archive()
     opt_out(house.db, "end", ["Ada Lovelace"], at=1.0)
-    forget(house.db, house.hub, "end", "Bob Babbage", at=1.0)
+    house.forget("Bob Babbage")
     with house.db.read() as connection:
         for table in metadata.sorted_tables:
             text = str(connection.execute(select(table)).all())
@@ -316,95 +309,83 @@ async def test_no_name_is_stored_only_its_hash(house: House) -> None:
 
 
 @pytest.mark.parametrize("at", ["erase", "keep_erasure", "take_out", "forget_units", "finish_erasure"])
-async def test_a_deletion_that_is_cut_off_is_finished(small: House, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    await small.talk("filed", "ada", text="her filed words")
-    small.archive()
-    small.later(40)
-    await small.talk("hot", "ada")
-    small.archive()
-    small.judge("filed", "hot")
-    with monkeypatch.context() as patch:
-        patch.setattr(erasure, at, killed)
-        with pytest.raises(KeyboardInterrupt):
-            forget(small.db, small.hub, "end", "ada", at=small.now)
-    assert len(open_erasures(small.db, "end")) == 1
-    assert open_erasures(small.db, "another") == []
-    assert finish(small.db, small.hub, "end", at=small.now) == 1
-    assert finish(small.db, small.hub, "end", at=small.now) == 0
-    assert (small.in_hub(), small.in_files(), small.bytes_of("her filed words")) == (set(), set(), [])
-    assert FEEDBACK.read(small.db) == []
-    assert len(EVENTS.read(small.db, kind="person.forgotten")) == 1
+async def test_a_deletion_that_is_cut_off_is_finished(house: House, at: str) -> None:
+    await house.talk("filed", "ada", text="her filed words")
+    house.archive()
+    house.later(40)
+    await house.talk("hot", "ada")
+    house.archive()
+    house.judge("filed", "hot")
+    with cut_off(at, erasure):
+        house.forget("ada")
+    assert len(open_erasures(house.db, "end")) == 1
+    assert open_erasures(house.db, "another") == []
+    assert finish(house.db, house.hub, "end", at=house.now) == 1
+    assert finish(house.db, house.hub, "end", at=house.now) == 0
+    assert (house.in_hub(), house.in_files(), house.bytes_of("her filed words")) == (set(), set(), [])
+    assert FEEDBACK.read(house.db) == []
+    assert len(EVENTS.read(house.db, kind="person.forgotten")) == 1
 
 
 @pytest.mark.parametrize("at", ["read_file", "write_file", "move_file", "delete_file", "drop_file"])
-async def test_a_file_that_was_being_rewritten_loses_nobody_else_and_keeps_nobody(
-    small: House, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    await small.talk("filed", "ada", text="her filed words")
-    await small.talk("another", text="other words")
-    small.archive()
-    small.later(40)
-    with monkeypatch.context() as patch:
-        for module in (archive, sweep):
-            patch.setattr(module, at, killed, raising=False)
-        with pytest.raises(KeyboardInterrupt):
-            forget(small.db, small.hub, "end", "ada", at=small.now)
-    finish(small.db, small.hub, "end", at=small.now)
-    assert (small.in_files(), small.bytes_of("her filed words")) == ({"another"}, [])
-    small.now += 3600
-    small.sweeper.sweep_trajectories(now=small.now)
-    assert (small.in_files(), small.bytes_of("her filed words")) == ({"another"}, [])
-    assert {file.state for file in list_files(small.db, "end")} == {"kept"}
+async def test_a_file_that_was_being_rewritten_loses_nobody_else_and_keeps_nobody(house: House, at: str) -> None:
+    await house.talk("filed", "ada", text="her filed words")
+    await house.talk("another", text="other words")
+    house.archive()
+    house.later(40)
+    with cut_off(at, archive, sweep):
+        house.forget("ada")
+    finish(house.db, house.hub, "end", at=house.now)
+    assert (house.in_files(), house.bytes_of("her filed words")) == ({"another"}, [])
+    house.later(1 / 24)
+    assert (house.in_files(), house.bytes_of("her filed words")) == ({"another"}, [])
+    assert {file.state for file in list_files(house.db, "end")} == {"kept"}
 
 
-async def test_whoever_stores_something_meanwhile_deletes_it(small: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_stores_something_meanwhile_deletes_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep and a round of retention that had read before the deletion, and write after it."""
     for name in ("ended", "old"):
-        await small.talk(name, "ada", text="her words")
-    await small.store.complete("ended")
-    append = small.hub.append
+        await house.talk(name, "ada", text="her words")
+    await house.store.complete("ended")
+    append = house.hub.append
 
     def late(payloads: Any) -> list[int]:
-        forget(small.db, small.hub, "end", "ada", at=small.now)
+        house.forget("ada")
         return append(payloads)
 
     with monkeypatch.context() as patch:
-        patch.setattr(small.hub, "append", late)
-        small.archive()
-    assert small.in_hub() == set()
+        patch.setattr(house.hub, "append", late)
+        house.archive()
+    assert house.in_hub() == set()
 
-    await small.talk("old", "ada", text="her words")
-    await small.talk("another")
-    small.now += 2 * 3600
-    small.sweeper.sweep_trajectories(now=small.now)
-    small.archive()
+    await house.talk("old", "ada", text="her words")
+    await house.talk("another")
+    house.later(1 / 12)
+    house.archive()
     write = archive.write_file
 
     def later(url: str, trajectories: Any) -> None:
-        forget(small.db, small.hub, "end", "ada", at=small.now)
+        house.forget("ada")
         write(url, trajectories)
 
     with monkeypatch.context() as patch:
         patch.setattr(archive, "write_file", later)
-        small.now += 40 * DAY_S
-        small.sweeper.sweep_trajectories(now=small.now)
-    assert (small.in_hub(), small.in_files(), small.bytes_of("her words")) == (set(), {"another"}, [])
-    small.later(1)
-    with small.db.read() as connection:
+        house.later(40)
+    assert (house.in_hub(), house.in_files(), house.bytes_of("her words")) == (set(), {"another"}, [])
+    house.later(1)
+    with house.db.read() as connection:
         assert connection.scalars(select(ERASURES.c.id)).all() == []
-    assert small.in_files() == {"another"}
+    assert house.in_files() == {"another"}
 
 
-async def test_a_round_finishes_deletions_and_keeps_the_ages(small: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_round_finishes_deletions_and_keeps_the_ages(house: House) -> None:
     for name, person in (("a", "ada"), ("b", "")):
-        await small.talk(name, person)
-    small.archive()
-    with monkeypatch.context() as patch:
-        patch.setattr(erasure, "erase", killed)
-        with pytest.raises(KeyboardInterrupt):
-            forget(small.db, small.hub, "end", "ada", at=small.now)
-    assert small.later(1000) == SweptTrajectories(archived=1, deleted=1)
-    assert (small.in_hub(), open_erasures(small.db, "end")) == (set(), [])
+        await house.talk(name, person)
+    house.archive()
+    with cut_off("erase", erasure):
+        house.forget("ada")
+    assert house.later(1000) == SweptTrajectories(archived=1, deleted=1)
+    assert (house.in_hub(), open_erasures(house.db, "end")) == (set(), [])
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

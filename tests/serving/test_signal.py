@@ -14,71 +14,101 @@ from loomrl.types import Feedback
 IDLE = SessionEnding(at=99.0, cause="idle")
 
 
-@pytest.mark.parametrize(
-    ("question", "later"),
-    [
-        ("What is the capital of Austria?", "what is the capital of austria"),
-        ("What is the captial of France?", "What is the capital of France?"),
-        ("How do I sort a list?", "Please, again: how do I sort a list?"),
-        ("Wie hoch ist der Eiffelturm?", "Nochmal bitte: wie hoch ist der Eiffelturm?"),
-        ("Quelle est la capitale du Pérou ?", "Encore : quelle est la capitale du Pérou ?"),
-        ("¿Cuál es la capital de Perú?", "Por favor, ¿cuál es la capital de Perú?"),
-        ("Какая столица у Перу?", "Ещё раз: какая столица у Перу"),
-        ("法国的首都是哪里？", "法国的首都是哪里"),
-        ("フランスの首都はどこですか", "フランスの首都はどこですか？"),
-        ("What is 7 + 5?", "what is 7+5"),
-    ],
-)
-def test_a_question_that_is_put_again_is_seen(question: str, later: str) -> None:
-    assert asks_again(question, later)
+AGAIN = """
+What is the capital of Austria? → what is the capital of austria
+What is the captial of France? → What is the capital of France?
+How do I sort a list? → Please, again: how do I sort a list?
+Wie hoch ist der Eiffelturm? → Nochmal bitte: wie hoch ist der Eiffelturm?
+Quelle est la capitale du Pérou ? → Encore : quelle est la capitale du Pérou ?
+¿Cuál es la capital de Perú? → Por favor, ¿cuál es la capital de Perú?
+Какая столица у Перу? → Ещё раз: какая столица у Перу
+法国的首都是哪里？ → 法国的首都是哪里
+フランスの首都はどこですか → フランスの首都はどこですか？
+What is 7 + 5? → what is 7+5
+"""
 
 
-@pytest.mark.parametrize(
-    ("question", "later"),
-    [
-        ("What is the capital of Austria?", "What is the capital of Australia?"),
-        ("Translate cat into French", "Translate dog into French"),
-        ("What is 17 times 23?", "What is 17 times 24?"),
-        ("What is 7 + 5?", "What is 7 - 5?"),
-        ("Is Anna taller than Bert?", "Is Bert taller than Anna?"),
-        ("Tell me a joke about cats", "Tell me another joke about cats"),
-        ("Tell me another joke please", "Tell me another joke please"),
-        ("go on", "go on"),
-        ("yes", "yes"),
-        ("下一个问题是什么呢", "下一个问题是什么呢"),
-        ("日本の首都はどこですか", "英国の首都はどこですか"),
-        ("x" * 5000 + " one", "x" * 5000 + " two"),
-        ("What is the capital of Austria?", "Thank you! And of Hungary?"),
-    ],
-)
-def test_another_question_is_not_taken_for_the_same(question: str, later: str) -> None:
-    assert not asks_again(question, later)
+@pytest.mark.parametrize("pair", AGAIN.strip().splitlines())
+def test_a_question_that_is_put_again_is_seen(pair: str) -> None:
+    assert asks_again(*pair.split(" → "))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "No, I meant Bern.", "That's wrong.", "that is not what I asked", "Wrong, it is 4.", "You misunderstood me.",
-        "Nein, ich meinte Bern.", "Das stimmt nicht.", "Das ist nicht das, was ich wollte", "C'est faux.",
-        "Non, je voulais dire Berne.", "No, quise decir Berna.", "Eso no es lo que pregunté", "No, intendevo Berna.",
-        "È sbagliato.", "Não, eu quis dizer Berna.", "Nee, ik bedoelde Bern.", "Dat klopt niet.",
-        "Нет, я имел в виду Берн.", "Это неверно.", "不，我的意思是伯尔尼", "不对，是伯尔尼", "違います、ベルンです",
-        "そうじゃなくて、ベルンです",
-    ],
-)  # fmt: skip
+ANOTHER = """
+What is the capital of Austria? → What is the capital of Australia?
+Translate cat into French → Translate dog into French
+What is 17 times 23? → What is 17 times 24?
+What is 7 + 5? → What is 7 - 5?
+Is Anna taller than Bert? → Is Bert taller than Anna?
+Tell me a joke about cats → Tell me another joke about cats
+Tell me another joke please → Tell me another joke please
+go on → go on
+yes → yes
+下一个问题是什么呢 → 下一个问题是什么呢
+日本の首都はどこですか → 英国の首都はどこですか
+What is the capital of Austria? → Thank you! And of Hungary?
+"""
+
+
+@pytest.mark.parametrize("pair", ANOTHER.strip().splitlines())
+def test_another_question_is_not_taken_for_the_same(pair: str) -> None:
+    assert not asks_again(*pair.split(" → "))
+
+
+def test_the_end_of_a_long_question_counts_too() -> None:
+    assert not asks_again("x" * 5000 + " one", "x" * 5000 + " two")
+
+
+CORRECTIONS = """
+No, I meant Bern.
+That's wrong.
+that is not what I asked
+Wrong, it is 4.
+You misunderstood me.
+Nein, ich meinte Bern.
+Das stimmt nicht.
+Das ist nicht das, was ich wollte
+C'est faux.
+Non, je voulais dire Berne.
+No, quise decir Berna.
+Eso no es lo que pregunté
+No, intendevo Berna.
+È sbagliato.
+Não, eu quis dizer Berna.
+Nee, ik bedoelde Bern.
+Dat klopt niet.
+Нет, я имел в виду Берн.
+Это неверно.
+不，我的意思是伯尔尼
+不对，是伯尔尼
+違います、ベルンです
+そうじゃなくて、ベルンです
+"""
+
+
+@pytest.mark.parametrize("said", CORRECTIONS.strip().splitlines())
 def test_a_correction_is_seen_in_ten_languages(said: str) -> None:
     assert corrects("It is Zurich.", said)
     assert not corrects("Do you mean Zurich?", said), "a reply to a question"
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "No problem, thanks!", "No.", "I meant to ask about cats, too.", "Wrong answers in tests are bad, aren't they?",
-        "It's wrong to lie, isn't it?", "That's not bad.", "Incorrect use of commas matters", "Nein danke.",
-        "Das ist nicht das Problem.", "Это не только Берн", "不对称加密是什么？", "違いますか？", "Nobody meant it.",
-    ],
-)  # fmt: skip
+NO_CORRECTIONS = """
+No problem, thanks!
+No.
+I meant to ask about cats, too.
+Wrong answers in tests are bad, aren't they?
+It's wrong to lie, isn't it?
+That's not bad.
+Incorrect use of commas matters
+Nein danke.
+Das ist nicht das Problem.
+Это не только Берн
+不对称加密是什么？
+違いますか？
+Nobody meant it.
+"""
+
+
+@pytest.mark.parametrize("said", NO_CORRECTIONS.strip().splitlines())
 def test_other_words_are_no_correction(said: str) -> None:
     assert not corrects("It is Zurich.", said)
 
@@ -188,7 +218,7 @@ def test_a_block_of_ours_is_not_the_persons_displeasure() -> None:
 
 def test_no_text_takes_long_or_breaks_it() -> None:
     rng = random.Random(0)
-    for _ in range(200):
+    for _ in range(30):
         one, other = ("".join(rng.choices("no, I 不meant\n?違", k=rng.randint(0, 6000))) for _ in range(2))
         assert not (asks_again(one, other) and one != other and len(one) < 4)
         corrects(one, other)

@@ -17,11 +17,11 @@ from loomrl.release.passage import Command, ReleasePhase
 from loomrl.serving.deployment.station import arms_of, set_arms
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, start_test, stop_test
-from loomrl.store.deployments import DEPLOYMENTS, Deployment
+from loomrl.store.deployments import DEPLOYMENTS
 from loomrl.store.endpoints import Arm, Role, delete_endpoint, set_endpoint, show_endpoint
 from loomrl.store.events import EVENTS
 from loomrl.types import Stage
-from tests.release.release_support import NEW, OLD, announce, prepare, released
+from tests.release.release_support import NEW, OLD, announce, prepare
 
 PLAN = ReleasePlan.parse({"strategy": "canary"})
 
@@ -129,7 +129,6 @@ def test_a_release_of_an_exported_folder_is_a_deployment_in_each_step(
         (old, Stage.PRODUCTION, 1.0),
     ]
     (made, *_) = DEPLOYMENTS.latest(store, endpoint="shop", limit=1)
-    assert isinstance(made, Deployment)
     assert len(made.policy.partition("@sha256:")[2]) == 64
     assert show_endpoint(store, "shop").stable.identity == made.policy
 
@@ -141,12 +140,6 @@ def step_on(db: LoomDB) -> None:
     assert held.touched(present) == ""
     passage = replace(held.passage, step=0, reason="step 1")
     assert move(db, held, passage, present, held.next_row(passage, None, who="", at=3.0)) is not None
-
-
-def test_the_stable_version_of_a_release_is_a_deployment_of_its_own(store: LoomDB) -> None:
-    prepare(store)
-    released(store)
-    assert logged(store, "e") == [(OLD, Stage.PRODUCTION, 1.0), (OLD, Stage.PRODUCTION, 1.0)]
 
 
 def test_the_arms_of_an_ab_test_are_deployments_with_their_share_of_all_units(store: LoomDB) -> None:

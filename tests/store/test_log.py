@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from loomrl.errors import IdTaken, StoreError
-from loomrl.store import LoomDB, migration
+from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AB_TESTS
 from loomrl.store.archives import ARCHIVES
 from loomrl.store.bus_messages import MESSAGES
@@ -60,7 +60,6 @@ KEYED: list[tuple[Records[Any], dict[str, Any]]] = [
     (OPT_OUTS, {"endpoint": "e"}),
     (DATASET_ROWS, {"dataset": "d", "number": 1}),
 ]
-assert migration.FIRST, "every table is known"
 
 
 def sample(hint: Any, number: int) -> Any:
@@ -93,26 +92,26 @@ def records(table: Records[Any], count: int) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.table.name)
-def test_log_gives_back_what_was_appended_in_order(store: LoomDB, log: Log[Any]) -> None:
-    new = records(log, 3)
-    positions = log.append(store, new)
-    assert positions == sorted(positions)
-    assert log.read(store) == list(zip(positions, new, strict=True))
-    assert log.read(store, after=positions[0], limit=1) == [(positions[1], new[1])]
-    assert log.recent(store, before=positions[2], limit=5) == [(positions[1], new[1]), (positions[0], new[0])]
-    assert log.latest(store, limit=2) == [new[2], new[1]]
-    assert log.last(store) == positions[2]
-    name = next(iter(new[0].__slots__))
-    assert log.newest(store, **{name: getattr(new[0], name)}) == new[0]
+def test_every_log_gives_back_what_was_appended_in_order(store: LoomDB) -> None:
+    for log in LOGS:
+        new = records(log, 3)
+        positions = log.append(store, new)
+        assert positions == sorted(positions)
+        assert log.read(store) == list(zip(positions, new, strict=True))
+        assert log.read(store, after=positions[0], limit=1) == [(positions[1], new[1])]
+        assert log.recent(store, before=positions[2], limit=5) == [(positions[1], new[1]), (positions[0], new[0])]
+        assert log.latest(store, limit=2) == [new[2], new[1]]
+        assert log.last(store) == positions[2]
+        name = next(iter(new[0].__slots__))
+        assert log.newest(store, **{name: getattr(new[0], name)}) == new[0]
 
 
-@pytest.mark.parametrize(("table", "more"), KEYED, ids=[table.table.name for table, _ in KEYED])
-def test_table_gives_back_what_was_inserted(store: LoomDB, table: Records[Any], more: dict[str, Any]) -> None:
-    (one,) = records(table, 1)
-    with store.write() as connection:
-        table.insert(connection, [one], **more)
-    assert table.fetch(store, table.select(**more)) == [one]
+def test_every_other_table_gives_back_what_was_inserted(store: LoomDB) -> None:
+    for table, more in KEYED:
+        (one,) = records(table, 1)
+        with store.write() as connection:
+            table.insert(connection, [one], **more)
+        assert table.fetch(store, table.select(**more)) == [one]
 
 
 def test_same_record_again_is_one_and_another_under_its_id_is_refused(store: LoomDB) -> None:

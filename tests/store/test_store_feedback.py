@@ -17,20 +17,10 @@ THUMBS_UP = Feedback(id="f1", trajectory="t1", source="human", kind="thumb", val
 unicode_text = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=50)
 
 
-def test_feedback_is_read_in_order_from_a_cursor(store: LoomDB) -> None:
-    new = [replace(THUMBS_UP, id=f"f{n}", trajectory=f"t{n % 2}") for n in range(5)]
-    assert append_feedback(store, new) == 5
-    positions, found = zip(*FEEDBACK.read(store, limit=3), strict=True)
-    assert list(found) == new[:3]
-    assert [judgement for _, judgement in FEEDBACK.read(store, after=positions[-1])] == new[3:]
-    assert [judgement.id for _, judgement in FEEDBACK.read(store, trajectory="t1")] == ["f1", "f3"]
-    assert feedback_of(store, ["t0", "nobody's"]) == [new[0], new[2], new[4]]
-    assert FEEDBACK.last(store) == FEEDBACK.read(store)[-1][0]
-
-
 def test_repeated_feedback_counts_once_whatever_the_time(store: LoomDB) -> None:
     assert append_feedback(store, [THUMBS_UP, THUMBS_UP]) == 1
     assert append_feedback(store, [replace(THUMBS_UP, created_at=9.0)]) == 0
+    assert feedback_of(store, ["t1", "nobody's"]) == [THUMBS_UP]
     assert [judgement for _, judgement in FEEDBACK.read(store)] == [THUMBS_UP]
     assert len(EVENTS.read(store, kind="feedback.given")) == 1
 
@@ -51,29 +41,21 @@ def test_each_feedback_is_an_event_without_its_words(store: LoomDB) -> None:
     assert event.data == {"id": "f1", "call": "c", "source": "human", "kind": "correction", "value": 0.2}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
+def test_what_is_no_feedback_is_refused(store: LoomDB) -> None:
+    for wrong, said in (
         ({"value": -1.0}, r"value=-1\.0 must be within 0\.\.1"),
         ({"value": float("nan")}, "value=nan"),
         ({"source": "humans"}, "Did you mean 'human'"),
         ({"kind": "thumbs"}, "Did you mean 'thumb'"),
         ({"data": {"text": float("nan")}}, "cannot be stored as JSON"),
-    ],
-    ids=["below", "nan", "source", "kind", "data"],
-)
-def test_what_is_no_feedback_is_refused(store: LoomDB, wrong: dict[str, object], said: str) -> None:
-    with pytest.raises(StoreError, match=said):
-        append_feedback(store, [THUMBS_UP, replace(THUMBS_UP, id="f2", **wrong)])  # type: ignore[arg-type]
+        ({"comment": "a\0b"}, "NUL"),
+    ):
+        with pytest.raises(StoreError, match=said):
+            append_feedback(store, [THUMBS_UP, replace(THUMBS_UP, id="f2", **wrong)])  # type: ignore[arg-type]
     assert FEEDBACK.read(store) == []
 
 
-def test_a_nul_character_is_refused_on_every_database(store: LoomDB) -> None:
-    with pytest.raises(StoreError, match="NUL"):
-        append_feedback(store, [replace(THUMBS_UP, comment="a\0b")])
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(comment=unicode_text, value=st.floats(0, 1), data=st.dictionaries(unicode_text, unicode_text, max_size=3))
 def test_whatever_people_write_comes_back_unchanged(
     store: LoomDB, comment: str, value: float, data: dict[str, str]

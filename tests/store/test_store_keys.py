@@ -1,5 +1,4 @@
-import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -14,7 +13,6 @@ from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat, bury
 def test_a_key_is_stored_as_its_hash_only(store: LoomDB) -> None:
     plain, key = create_key(store, "app", scopes=("act", "feedback"), rate=5.0, expires_at=100.0, at=1.0)
     found = FORM.fullmatch(plain)
-    assert found is not None
     assert (found[1], digest(found[2])) == (key.id, key.sha256)
     assert KEYS.find(store, key.id) == key
     with store.read() as connection:
@@ -25,42 +23,25 @@ def test_a_key_is_stored_as_its_hash_only(store: LoomDB) -> None:
 
 
 def test_a_key_holds_until_it_expires_or_is_revoked(store: LoomDB) -> None:
-    _, key = create_key(store, "app", expires_at=10.0, at=1.0)
+    plain, key = create_key(store, "app", expires_at=10.0, at=1.0)
     assert key.holds(9.9)
     assert not key.holds(10.0)
-    assert not revoke_key(store, key.id, at=2.0, reason="lost").holds(3.0)
+    assert not revoke_key(store, plain, at=2.0, reason="lost").holds(3.0)
     assert revoke_key(store, key.id, at=5.0).revoked_at == 2.0
     kinds = [(event.kind, event.subject) for _, event in EVENTS.read(store, subject=key.id)]
     assert kinds == [("key.created", key.id), ("key.revoked", key.id)]
 
 
-def test_a_key_can_be_revoked_by_itself(store: LoomDB) -> None:
-    plain, key = create_key(store, "app", at=1.0)
-    assert revoke_key(store, plain, at=2.0).id == key.id
-
-
-def test_keys_are_listed_newest_first(store: LoomDB) -> None:
-    names = ["one", "two", "three"]
-    made = [create_key(store, name, at=1.0)[1] for name in names]
-    assert [asdict(key) for key in KEYS.latest(store)] == [asdict(key) for key in reversed(made)]
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
+def test_a_key_that_could_open_nothing_or_is_unknown_is_refused(store: LoomDB) -> None:
+    for settings, said in (
         ({"scopes": ("act", "fedback")}, "Did you mean 'feedback'"),
         ({"scopes": ()}, "open nothing"),
         ({"rate": 0.0}, "above 0"),
         ({"expires_at": 1.0}, "expired before it begins"),
-    ],
-)
-def test_a_key_that_could_open_nothing_is_refused(store: LoomDB, settings: dict[str, float], said: str) -> None:
-    with pytest.raises(StoreError, match=said):
-        create_key(store, "app", at=1.0, **settings)  # type: ignore[arg-type]
+    ):
+        with pytest.raises(StoreError, match=said):
+            create_key(store, "app", at=1.0, **settings)  # type: ignore[arg-type]
     assert KEYS.latest(store) == []
-
-
-def test_an_unknown_key_cannot_be_revoked(store: LoomDB) -> None:
     _, key = create_key(store, "app", at=1.0)
     with pytest.raises(StoreError, match=f"Known: {key.id}"):
         revoke_key(store, "nobody", at=2.0)
@@ -91,12 +72,13 @@ def test_a_beat_tells_what_changed_and_keeps_the_start(store: LoomDB) -> None:
 
 def test_a_silent_replica_is_not_listed_and_its_row_goes(store: LoomDB) -> None:
     beat(store, POLICY)
-    time.sleep(0.2)
+    with store.write() as connection:
+        connection.execute(text("UPDATE replicas SET beat_at = beat_at - 1000"))
     beat(store, GATEWAY)
-    assert [each.id for each in live_replicas(store, dead_s=0.15)] == ["g"]
-    assert bury(store, dead_s=0.15) == ["p"]
-    assert bury(store, dead_s=0.15) == []
-    assert [each.id for each in live_replicas(store)] == ["g"]
+    assert [each.id for each in live_replicas(store, dead_s=500)] == ["g"]
+    assert bury(store, dead_s=500) == ["p"]
+    assert bury(store, dead_s=500) == []
+    assert [each.id for each in live_replicas(store, dead_s=2000)] == ["g"]
 
 
 def test_one_that_was_only_frozen_is_there_again(store: LoomDB) -> None:
@@ -105,9 +87,5 @@ def test_one_that_was_only_frozen_is_there_again(store: LoomDB) -> None:
     assert live_replicas(store) == []
     assert beat(store, alive).started_at == alive.started_at
     assert [each.id for each in live_replicas(store)] == ["p"]
-
-
-def test_one_that_ends_in_order_leaves_at_once(store: LoomDB) -> None:
-    beat(store, POLICY)
     leave(store, "p")
-    assert live_replicas(store) == []
+    assert live_replicas(store) == [], "one that ends in order leaves at once"

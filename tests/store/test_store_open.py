@@ -13,7 +13,10 @@ def kinds(db: LoomDB) -> list[str]:
     return [event.kind for _, event in EVENTS.read(db)]
 
 
-def test_neighbours_share_nothing(store_url: str) -> None:
+def test_neighbours_share_nothing_and_have_names_that_could_be_nothing_else(store_url: str) -> None:
+    for name in ("", "a/b", 'a"b', "x" * 51, "a b", "ü"):
+        with pytest.raises(StoreError, match="letters, digits"):
+            beside(store_url, name)
     urls = [store_url, beside(store_url, "run-1"), beside(beside(store_url, "run-1"), "2")]
     stores = [open_store(url) for url in urls]
     for number, opened in enumerate(stores):
@@ -21,8 +24,9 @@ def test_neighbours_share_nothing(store_url: str) -> None:
     assert [kinds(opened) for opened in stores] == [["k0"], ["k1"], ["k2"]]
     again = open_store(urls[1])
     assert kinds(again) == ["k1"]
-    for opened in [*stores, again]:
+    for opened in [*stores, again, open_store(beside(store_url, "agent-x.y"))]:
         opened.close()
+    assert {"run-1", "agent-x.y"} <= set(db.neighbours(store_url))
 
 
 def test_writing_in_one_does_not_wait_for_a_writer_in_the_other(store_url: str) -> None:
@@ -32,12 +36,6 @@ def test_writing_in_one_does_not_wait_for_a_writer_in_the_other(store_url: str) 
     assert kinds(other) == ["k"]
     one.close()
     other.close()
-
-
-@pytest.mark.parametrize("name", ["", "a/b", 'a"b', "x" * 51, "a b", "ü"])
-def test_name_that_could_be_anything_else_is_refused(store_url: str, name: str) -> None:
-    with pytest.raises(StoreError, match="letters, digits"):
-        beside(store_url, name)
 
 
 @pytest.mark.parametrize(("ahead_s", "said"), [(60.0, "60 s ahead of the database's"), (-60.0, "60 s behind the")])
@@ -63,8 +61,4 @@ def test_the_last_text_kept_under_a_key_is_found(store: LoomDB) -> None:
     notes.keep("trainer", '{"step": 1}')
     notes.keep("other", "")
     assert (Notes(store).find("trainer"), notes.find("other")) == ('{"step": 1}', "")
-
-
-def test_the_first_text_kept_under_a_key_stays(store: LoomDB) -> None:
-    assert [Notes(store).keep_first("name", text) for text in ("a", "b")] == ["a", "a"]
-    assert Notes(store).find("name") == "a"
+    assert [notes.keep_first("name", text) for text in ("a", "b")] == [notes.find("name"), "a"] == ["a", "a"]

@@ -37,17 +37,6 @@ def many(count: int, *, trajectories: int, endpoint: str = "talk", task: str = "
     ]
 
 
-def test_rewards_come_back_unchanged_and_in_order_from_a_cursor(store: LoomDB) -> None:
-    mine, others = many(5, trajectories=3), many(3, trajectories=3, endpoint="other")
-    assert len(store_rewards(store, [FIRST])) == 1
-    assert len(store_rewards(store, [*mine, *others])) == 8
-    page = REWARDS.read(store, limit=3)
-    assert [one for _, one in page] == [FIRST, *mine[:2]]
-    assert [one for _, one in REWARDS.read(store, after=page[-1][0])] == [*mine[2:], *others]
-    assert [one for _, one in REWARDS.read(store, endpoint="other")] == others
-    assert REWARDS.latest(store, limit=2, endpoint="talk") == mine[:-3:-1]
-
-
 def test_the_newest_reward_of_a_trajectory_holds_and_the_others_stay(store: LoomDB) -> None:
     mine = many(7, trajectories=3)
     store_rewards(store, mine)

@@ -9,7 +9,6 @@ from loomrl.config import HubConfig
 from loomrl.hub.open import open_hub
 from loomrl.hub.query import Tried, count_attempts, find_stored, glimpses, places_with, read_stored, siblings_of
 from loomrl.store import LoomDB, beside, open_store
-from loomrl.store.db import neighbours
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.policies import record_policy
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
@@ -180,24 +179,16 @@ def test_a_hub_is_looked_into_without_being_one(store_url: str) -> None:
         assert [each.trajectory.id for each in stored] == ["g/0", "g/1", "h/0"]
         assert reached == stored[-1].place
         place = find_stored(db, "h/1")
-        assert place is not None
         assert [each.id for each in siblings_of(db, place)] == ["h/0", "h/1"]
         assert places_with(db, [place, reached], "1 + 1 = ?") == {place, reached}
         assert places_with(db, [place, reached], "h/1") == {place}
         assert places_with(db, [place], "1 + 1 = !") == set()
         assert glimpses(db, [place, 999], most_bytes=10) == {place: None}
         seen = glimpses(db, [place], most_bytes=10_000)[place]
-        assert seen is not None
         assert seen.id == "h/1"
         assert count_attempts(db) == {"Math": Tried(attempts=4, failed=0, success=2.0)}
     finally:
         db.close()
-
-
-def test_neighbours_are_those_that_beside_takes(store_url: str) -> None:
-    for name in ("2", "endpoint-support", "agent-x.y"):
-        open_store(beside(store_url, name)).close()
-    assert {"2", "endpoint-support", "agent-x.y"} <= set(neighbours(store_url))
 
 
 def test_a_postgresql_beside_has_its_schema_whatever_options_the_url_has(postgres_url: str) -> None:

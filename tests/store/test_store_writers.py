@@ -1,14 +1,10 @@
 """Faults and races: several processes, kills, a full disk. Real ones, on both databases."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
@@ -16,6 +12,7 @@ from sqlalchemy import create_engine, make_url, text
 from loomrl.errors import StoreError
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import EVENTS, Event
+from tests.forks import FORKS
 
 pytestmark = pytest.mark.system
 
@@ -45,7 +42,7 @@ def follow(db: LoomDB, expected: int) -> list[str]:
 
 def test_a_reader_at_a_cursor_sees_every_row_of_many_writers_exactly_once(store_url: str) -> None:
     db = open_store(store_url)
-    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as processes:
+    with ProcessPoolExecutor(3, mp_context=FORKS) as processes:
         writers = [processes.submit(append_slowly, store_url, writer, 40) for writer in range(3)]
         seen = follow(db, expected=120)
         for writer in writers:
@@ -72,47 +69,24 @@ def test_a_writer_who_came_later_commits_later(store: LoomDB) -> None:
     other.close()
 
 
-def test_threads_of_one_process_take_turns(store: LoomDB) -> None:
-    with ThreadPoolExecutor(24) as threads:
-        list(threads.map(lambda n: EVENTS.append(store, [event(str(n))]), range(100)))
-    assert Counter(found.subject for _, found in EVENTS.read(store)) == Counter(map(str, range(100)))
-
-
-WRITE_AND_HANG = """
-import sys, time
-from loomrl.store import open_store
-from loomrl.store.events import Event, record
-with open_store(sys.argv[1]).write() as connection:
-    for n in range(500):
-        record(connection, "test", "half-written", {}, at=0.0)
-    print("inside", flush=True)
-    time.sleep(60)
-"""
+def write_and_hang(url: str, inside: Callable[[], None]) -> None:
+    with open_store(url).write() as connection:
+        EVENTS.append(connection, [event("half-written")] * 500)
+        inside()
+        time.sleep(60)
 
 
 def test_a_writer_killed_inside_a_transaction_leaves_nothing_and_blocks_nobody(store: LoomDB) -> None:
     url = store.engine.url.render_as_string(hide_password=False)
     EVENTS.append(store, [event("before")])
-    with subprocess.Popen([sys.executable, "-c", WRITE_AND_HANG, url], stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "inside\n"
-        os.kill(writer.pid, signal.SIGKILL)
+    inside = FORKS.Event()
+    writer = FORKS.Process(target=write_and_hang, args=(url, inside.set))
+    writer.start()
+    assert inside.wait(60)
+    writer.kill()
+    writer.join()
     EVENTS.append(store, [event("after")])
     assert [found.subject for _, found in EVENTS.read(store)] == ["before", "after"]
-
-
-def test_a_full_disk_is_named_and_keeps_nothing_of_the_write(sqlite_url: str) -> None:
-    db = open_store(sqlite_url)
-    EVENTS.append(db, [event("before")])
-    with db.write() as connection:
-        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 20}")
-    with pytest.raises(StoreError, match="Free disk space"):
-        EVENTS.append(db, [event("x" * 1000) for _ in range(1000)])
-    assert [found.subject for _, found in EVENTS.read(db)] == ["before"]
-    EVENTS.append(db, [event("small enough")])
-    assert len(EVENTS.read(db)) == 2
-    db.close()
 
 
 def test_reads_inside_one_block_see_one_moment(store: LoomDB) -> None:
@@ -148,35 +122,15 @@ def test_postgresql_ends_a_writer_that_hangs(postgres_url: str) -> None:
     db.close()
 
 
-def test_what_a_writer_that_was_ended_began_can_be_repeated(postgres_url: str) -> None:
-    db = open_store(postgres_url)
-    pauses = [0.5, 0.0]
-
-    def append() -> None:
-        pause = pauses.pop(0)
-        with db.write() as connection:
-            connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '50ms'")
-            EVENTS.append(connection, [event(str(pause))])
-            time.sleep(pause)
-            EVENTS.append(connection, [event("whole")])
-
-    db.again(append)
-    assert [found.subject for _, found in EVENTS.read(db)] == ["0.0", "whole"]
-    db.close()
-
-
-SYNCHRONOUS = """
-import sys
-from loomrl.store import open_store
-from sqlalchemy import text
-with open_store(sys.argv[1]) as db, db.write() as connection:
-    print(connection.execute(text("PRAGMA synchronous")).scalar())
-"""
+def synchronous(url: str) -> int:
+    with open_store(url) as db, db.write() as connection:
+        return int(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
 
 
 def test_sqlite_has_a_commit_on_the_disk_when_it_returns(sqlite_url: str) -> None:
-    done = subprocess.run([sys.executable, "-c", SYNCHRONOUS, sqlite_url], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "2", "FULL, but in tests, which do not wait for the disk"
+    with ProcessPoolExecutor(1, mp_context=FORKS) as processes:
+        level = processes.submit(synchronous, sqlite_url).result()
+    assert level == 2, "FULL, but in tests, which do not wait for the disk"
 
 
 def test_postgresql_refuses_a_write_that_goes_past_the_lock(postgres_url: str) -> None:

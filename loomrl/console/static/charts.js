@@ -217,8 +217,21 @@ function step(chart, event) {
   chart.plot.setCursor({left: chart.plot.valToPos(x[next], 'x'), top: 10})
 }
 
+// A small curve without axes, in the cell of a table.
+function drawSpark(chart) {
+  const axes = [{show: false}, {show: false}]
+  chart.plot = new uPlot({width: 120, height: 28, padding: [3, 3, 3, 3], legend: {show: false}, cursor: {show: false}, scales: {x: {time: false}}, axes,
+    series: [{}, {stroke: css('--accent'), width: 1.5, points: {show: false}}]}, [chart.values.map((_, index) => index), chart.values], chart.figure)
+}
+
 // Charts that a page brings; after news it may bring others.
 function adopt() {
+  for (const figure of document.querySelectorAll('[data-spark]')) {
+    if (charts.has(figure)) continue
+    const chart = {figure, values: JSON.parse(figure.dataset.spark), draw: () => drawSpark(chart)}
+    charts.set(figure, chart)
+    seen.observe(figure)
+  }
   for (const figure of charts.keys()) if (!figure.isConnected) { charts.get(figure).plot?.destroy(); charts.delete(figure) }
   for (const figure of document.querySelectorAll('figure[data-chart]')) {
     if (charts.has(figure)) continue

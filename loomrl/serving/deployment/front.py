@@ -239,7 +239,7 @@ class Front:
         assert self._program is not None
         with (self._folder / "log").open("wb") as written:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - on this thread: the kernel ends it with its parent
-                [*DYING_WITH_US, str(os.getpid()), self._program, "-db", "-q", "-f", str(self._folder / "haproxy.cfg")],
+                [*DYING_WITH_US, str(os.getpid()), self._program, "-db", "-f", str(self._folder / "haproxy.cfg")],
                 stdin=subprocess.DEVNULL,
                 stdout=written,
                 stderr=written,
@@ -251,9 +251,11 @@ class Front:
             except OSError:
                 if self._process.poll() is not None or asyncio.get_running_loop().time() > deadline:
                     self._process.kill()
-                    said = " ".join((self._folder / "log").read_text(errors="replace").split())[-500:]
+                    log = (self._folder / "log").read_text(errors="replace")
+                    # The rest of a log says where the program lies.
+                    said = " ".join(line.partition(" : ")[2] for line in log.splitlines() if "[ALERT]" in line)[-500:]
                     where = f"{self.settings.host}:{self.settings.port}"
-                    raise ServeError(f"HAProxy cannot serve on {where}: {said or 'it gave no reason'}.") from None
+                    raise ServeError(f"HAProxy cannot serve on {where}: {said or 'it gave no reason'}") from None
                 await asyncio.sleep(0.01)
             else:
                 return

@@ -39,9 +39,12 @@ class MonitorHit:
 
 
 @dataclass(slots=True)
-class _Counted:
+class CountedHits:
+    """How often a hit was counted, when last, and some of the sessions it was in."""
+
     count: int = 0
     sessions: list[str] = field(default_factory=list)
+    at: float = 0.0
 
 
 class HitLedger:
@@ -50,7 +53,7 @@ class HitLedger:
     def __init__(self, db: LoomDB, *, clock: Callable[[], float] = time.time) -> None:
         self._db = db
         self._clock = clock
-        self._counts: dict[MonitorHit, _Counted] = {}
+        self._counts: dict[MonitorHit, CountedHits] = {}
         self._held: set[tuple[str, str]] = set()
         self._after = 0
         self._trips: list[tuple[str, Observation]] = []
@@ -78,7 +81,7 @@ class HitLedger:
     def count(self, hit: MonitorHit, session: str) -> None:
         """Count a hit."""
         self.total[hit.rule] += 1
-        counted = self._counts.setdefault(hit, _Counted())
+        counted = self._counts.setdefault(hit, CountedHits())
         counted.count += 1
         if len(counted.sessions) < EXAMPLES and session not in counted.sessions:
             counted.sessions.append(session)
@@ -127,7 +130,7 @@ class HitLedger:
             await asyncio.to_thread(EVENTS.append, self._db, rows)
         except StoreError:
             for hit, counted in counts.items():  # with the next ones
-                later = self._counts.setdefault(hit, _Counted())
+                later = self._counts.setdefault(hit, CountedHits())
                 later.count += counted.count
                 later.sessions = [*counted.sessions, *later.sessions][:EXAMPLES]
             raise
@@ -155,18 +158,21 @@ async def _again(work: Callable[[], Awaitable[None]], pause: Callable[[], Awaita
             await asyncio.sleep(LOOK_S)
 
 
-def hits_on_record(db: LoomDB, *, endpoint: str = "") -> Counter[MonitorHit]:
-    """All hits that gateways counted, of one endpoint or of all."""
-    found: Counter[MonitorHit] = Counter()
+def hits_on_record(db: LoomDB, *, endpoint: str = "") -> dict[MonitorHit, CountedHits]:
+    """All hits that gateways counted, of one endpoint or of all, the most frequent first."""
+    found: dict[MonitorHit, CountedHits] = {}
     after = 0
     while page := EVENTS.read(db, after=after, kind=KIND, subject=endpoint or None):
         after = page[-1][0]
         for _, event in page:
             named = {name: event.data[name] for name in ("arm", "version", "rule", "what", "then")}
-            found[MonitorHit(endpoint=event.subject, **named)] += event.data["count"]
-    return found
+            counted = found.setdefault(MonitorHit(endpoint=event.subject, **named), CountedHits())
+            counted.count += event.data["count"]
+            counted.sessions = event.data.get("sessions") or counted.sessions
+            counted.at = event.created_at
+    return dict(sorted(found.items(), key=lambda each: -each[1].count))
 
 
-def _data(hit: MonitorHit, counted: _Counted) -> dict[str, object]:
+def _data(hit: MonitorHit, counted: CountedHits) -> dict[str, object]:
     named = {"arm": hit.arm, "version": hit.version, "rule": hit.rule, "what": hit.what, "then": hit.then}
     return {**named, "count": counted.count, "sessions": counted.sessions}

@@ -10,11 +10,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from loomrl.config import Experiment
+from loomrl.errors import ClusterError
 from loomrl.store.runs import BY_A_PERSON, RunStatus
 from tests.cluster.lab.hosts import ENV, Hosts, hosts
 from tests.cluster.lab.lab_support import python
@@ -45,15 +47,15 @@ def cluster(folder: Path) -> Iterator[Hosts]:
     """Every host, with Ray on it."""
     with hosts(folder, "head", "laptop", *KINDS) as found:
         found.start_ray("head", head=True, cpus=0)
-        for host in ("laptop", *KINDS):
-            join(found, host)
+        start_nodes(found)
         yield found
 
 
-def join(site: Hosts, host: str) -> None:
-    """Ray on a host of its kind."""
-    kind = KINDS.get(host, {})
-    site.start_ray(host, cpus=round(sum(kind.values())), **kind)
+def start_nodes(site: Hosts) -> None:
+    """Ray on every host, of its kind."""
+    site.start_ray("laptop", cpus=0)
+    for host, kind in KINDS.items():
+        site.start_ray(host, cpus=round(sum(kind.values())), **kind)
 
 
 def experiment(site: Hosts, updates: int = UPDATES) -> Experiment:
@@ -78,11 +80,81 @@ def told(name: str, **figures: float) -> None:
 def assert_finished(site: Hosts, wanted: Experiment, run: str) -> None:
     """It did what was wanted of it, or was stopped."""
     found = site.run(run)
-    assert found is not None
     assert found.status is RunStatus.FINISHED
     done = site.newest(run)
     assert done == wanted.train.updates or found.result["stopped"].startswith(BY_A_PERSON)
     assert_each_attempt_counts_once(wanted.override({"train.updates": done}), run, store_url=site.store_url)
+
+
+# -- what happens to a host, or to the database ------------------------------------------------------------------------
+
+
+def nothing(site: Hosts, host: str = "") -> None:
+    """Nothing happens, or is left to mend."""
+
+
+def off(site: Hosts, host: str) -> None:
+    site.lab.power_off(host)
+
+
+def on_again(site: Hosts, host: str) -> None:
+    site.lab.power_on(host)
+    site.join(host)
+
+
+def rejoined(site: Hosts, host: str) -> None:
+    """A node that the head may have given up, and that ends by itself then, is started again."""
+    site.end_ray(host)
+    site.join(host)
+
+
+def linked(site: Hosts, host: str, **link: Any) -> None:
+    site.lab.link(host, **link)
+
+
+def pulled(site: Hosts, host: str, seconds: float) -> None:
+    """Its cable is pulled for a while."""
+    site.lab.link(host, up=False)
+    time.sleep(seconds)
+    site.lab.link(host, up=True)
+
+
+def unheard(site: Hosts, host: str) -> None:
+    """The head hears it no more, though it hears the head."""
+    site.lab.cut(host, "head")
+    time.sleep(20)
+    site.lab.heal(host, "head")
+
+
+def database_restarted(site: Hosts, host: str = "") -> None:
+    site.stop_database()
+    time.sleep(5)
+    site.start_database()
+
+
+def disk_full(site: Hosts, host: str = "") -> None:
+    site.lab.fill("db")
+
+
+def disk_freed(site: Hosts, host: str = "") -> None:
+    site.lab.free("db")
+    with suppress(ClusterError):  # it may have ended by itself
+        site.stop_database()
+    site.start_database()
+
+
+Fault = Callable[..., None]
+LINKS: list[tuple[str, Fault, Fault]] = [
+    ("quiet", nothing, nothing),
+    ("cut-10s", partial(pulled, seconds=10), rejoined),
+    ("cut-60s", partial(pulled, seconds=60), rejoined),
+    ("one-way-cut", unheard, rejoined),
+    ("slow-and-lossy", partial(linked, rtt_ms=200, loss=0.02), partial(linked, rtt_ms=0, loss=0)),
+    ("20mbit", partial(linked, mbit=20), partial(linked, mbit=None)),
+    ("host-off", off, on_again),
+    ("postgresql-restarted", database_restarted, nothing),
+]
+"""Name, what happens, and how it is mended; none of them may end what runs."""
 
 
 def goes_on(site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[], None]) -> None:
@@ -90,7 +162,8 @@ def goes_on(site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[]
     wanted = experiment(site)
     process = site.train("laptop", wanted, run)
     site.until_version(run, STRUCK_AT, process)
-    begun, before = time.monotonic(), site.newest(run)
+    begun = time.monotonic()
+    before = site.newest(run)
     with ThreadPoolExecutor() as pool:
         struck = pool.submit(strike)
         site.until_version(run, before + 2, process)  # the next one may have been under way
@@ -104,22 +177,7 @@ def goes_on(site: Hosts, run: str, strike: Callable[[], None], mend: Callable[[]
         mend()
 
 
-def nothing() -> None:
-    """Nothing is left to mend."""
-
-
-def rejoined(site: Hosts, host: str) -> None:
-    """A node that the head has given up ends by itself; it is started again."""
-    ray_ended(site, host)
-    join(site, host)
-
-
-def ray_ended(site: Hosts, host: str) -> None:
-    """No process of Ray is left on a host."""
-    site.lab.run(host, ["sh", "-c", "pkill -KILL raylet; sleep 1; pkill -KILL -f ray; true"], check=False)
-
-
-def resumes(site: Hosts, run: str, strike: Callable[[], None], meanwhile: Callable[[], None] = nothing) -> None:
+def resumes(site: Hosts, run: str, strike: Callable[[], None], meanwhile: Callable[[], None]) -> None:
     """The run ends, by itself and with an error; the same command resumes it, after what is done meanwhile."""
     wanted = experiment(site, ENDLESS)
     process = site.train("laptop", wanted, run)

@@ -53,6 +53,7 @@ class Hosts:
         self.runs = lab.shared / "runs"
         self._logs: dict[str, Path] = {}
         self.programs: list[subprocess.Popen[str]] = []
+        self._rays: dict[str, dict[str, Any]] = {}
 
     # -- services ------------------------------------------------------------------------------------------------------
 
@@ -109,11 +110,20 @@ class Hosts:
         **resources: float,
     ) -> None:
         """Ray on a host, as by hand."""
+        self._rays[host] = {"head": head, "cpus": cpus, "options": options, "env": env, **resources}
         words = ["ray", "start", f"--num-cpus={cpus}", "--object-store-memory=100000000", "--disable-usage-stats"]
         words += ["--include-log-monitor=false"]  # a process less on every host; logs stay in its /tmp/ray
         words += ["--head", "--port=6379", "--include-dashboard=false"] if head else ["--address=head:6379"]
         words += [f"--resources={json.dumps(resources)}", *options]
         self.lab.run(host, words, env=ENV | dict(env or {}), timeout_s=240)
+
+    def join(self, host: str) -> None:
+        """Ray on a host again, as it was."""
+        self.start_ray(host, **self._rays[host])
+
+    def end_ray(self, host: str) -> None:
+        """No process of Ray is left on a host."""
+        self.lab.run(host, ["sh", "-c", "pkill -KILL raylet; sleep 1; pkill -KILL -f ray; true"], check=False)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 

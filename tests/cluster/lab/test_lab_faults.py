@@ -1,14 +1,31 @@
-"""A language run on hosts of a lab, and what happens to it when a runner's host, or what connects hosts, fails.
+"""A language run on hosts of a lab, and what happens to it when a host, what connects hosts, or the database fails.
 
-Driver, learner and database are in `test_lab_driver.py`, the head in `test_lab_head.py`.
+The head is in `test_lab_head.py`.
 """
 
+import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from tests.cluster.lab.faults import cluster, goes_on, join, nothing, rejoined
+from tests.cluster.lab.faults import (
+    ENDLESS,
+    LINKS,
+    STRUCK_AT,
+    Fault,
+    cluster,
+    disk_freed,
+    disk_full,
+    experiment,
+    goes_on,
+    holders,
+    on_again,
+    resumes,
+    stopped,
+    told,
+)
 from tests.cluster.lab.hosts import Hosts
 from tests.needs import needs
 
@@ -21,46 +38,52 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield found
 
 
-def test_without_a_fault(site: Hosts) -> None:
-    goes_on(site, "quiet", nothing, nothing)
+@pytest.mark.parametrize(("name", "strike", "mend"), LINKS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_run_goes_on(site: Hosts, name: str, strike: Fault, mend: Fault) -> None:
+    host = "one" if name in ("slow-and-lossy", "20mbit") else "three"  # the learner's link, or a runner's host
+    goes_on(site, name, partial(strike, site, host), partial(mend, site, host))
 
 
-def test_a_runners_host_loses_its_power(site: Hosts) -> None:
-    def mend() -> None:
-        site.lab.power_on("three")
-        join(site, "three")
+def test_the_learners_host_loses_its_power_and_another_takes_over(site: Hosts) -> None:
+    holder: list[str] = []
 
-    goes_on(site, "runner-off", lambda: site.lab.power_off("three"), mend)
-
-
-@pytest.mark.parametrize("seconds", [10, 60])
-def test_a_runners_cable_is_pulled_for_a_while(site: Hosts, seconds: int) -> None:
     def strike() -> None:
-        site.lab.link("three", up=False)
-        time.sleep(seconds)
-        site.lab.link("three", up=True)
+        holder.extend(holders(site, "learner"))
+        assert holder in (["one"], ["two"])
+        site.lab.power_off(holder[0])
 
-    goes_on(site, f"runner-cut-{seconds}s", strike, lambda: rejoined(site, "three"))
-
-
-def test_a_runner_is_heard_by_the_head_no_more_though_it_hears_it(site: Hosts) -> None:
-    def strike() -> None:
-        site.lab.cut("three", "head")
-        time.sleep(20)
-        site.lab.heal("three", "head")
-
-    goes_on(site, "one-way-cut", strike, lambda: rejoined(site, "three"))
+    resumes(site, "learner-off", strike, lambda: None)
+    on_again(site, holder[0])
 
 
-def test_a_learners_link_is_long_and_loses(site: Hosts) -> None:
-    def mend() -> None:
-        site.lab.link("one", rtt_ms=0, loss=0)
-
-    goes_on(site, "slow-and-lossy", lambda: site.lab.link("one", rtt_ms=200, loss=0.02) and None, mend)
+def test_the_databases_disk_is_full(site: Hosts) -> None:
+    resumes(site, "disk-full", partial(disk_full, site), partial(disk_freed, site))
 
 
-def test_a_learners_link_is_slow(site: Hosts) -> None:
-    def mend() -> None:
-        site.lab.link("one", mbit=None)
+def test_two_drivers_of_one_run_by_mistake(site: Hosts) -> None:
+    wanted = experiment(site, ENDLESS)
+    first = site.train("laptop", wanted, "two-drivers")
+    site.until_version("two-drivers", STRUCK_AT, first)
+    first_log = site.log_file("two-drivers")
+    begun = time.monotonic()
+    second = site.train("head", wanted, "two-drivers")
+    assert site.ended(first, "two-drivers") != 0
+    took = time.monotonic() - begun
+    assert "was resumed on head" in first_log.read_text()
+    stopped(site, second, wanted, "two-drivers")
+    told("two-drivers", first_ended_after_s=took)
 
-    goes_on(site, "20mbit", lambda: site.lab.link("one", mbit=20) and None, mend)
+
+def test_a_driver_that_was_given_up_for_dead_comes_back(site: Hosts) -> None:
+    wanted = experiment(site, ENDLESS)
+    first = site.train("laptop", wanted, "zombie")
+    site.until_version("zombie", STRUCK_AT, first)
+    first_log = site.log_file("zombie")
+    site.lab.run("laptop", ["pkill", "-STOP", "-f", "[-]-run zombie"])
+    second = site.train("head", wanted, "zombie")
+    site.until_version("zombie", STRUCK_AT + 2, second)
+    site.lab.run("laptop", ["pkill", "-CONT", "-f", "[-]-run zombie"])
+    first.send_signal(signal.SIGCONT)  # nsenter stops with what it started
+    assert site.ended(first, "zombie") != 0
+    assert "was resumed on head" in first_log.read_text()
+    stopped(site, second, wanted, "zombie")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.lab.faults import KINDS, goes_on, join, nothing, rejoined, resumes
+from tests.cluster.lab.faults import KINDS, goes_on, resumes, start_nodes
 from tests.cluster.lab.hosts import Hosts, hosts
 from tests.needs import needs
 
@@ -37,14 +37,14 @@ def restarted(site: Hosts) -> None:
     site.lab.power_on("head")
     start_head(site, redis=False)
     for host in ("laptop", *KINDS):
-        rejoined(site, host)
+        site.end_ray(host)
+    start_nodes(site)
 
 
 def test_with_redis_the_run_goes_on_when_the_head_is_back(site: Hosts) -> None:
     start_redis(site)
     start_head(site, redis=True)
-    for host in ("laptop", *KINDS):
-        join(site, host)
+    start_nodes(site)
 
     def strike() -> None:
         site.lab.power_off("head")
@@ -52,7 +52,7 @@ def test_with_redis_the_run_goes_on_when_the_head_is_back(site: Hosts) -> None:
         site.lab.power_on("head")
         start_head(site, redis=True)
 
-    goes_on(site, "head-off-redis", strike, nothing)
+    goes_on(site, "head-off-redis", strike, lambda: None)
 
 
 def test_without_redis_the_run_ends_and_is_resumed_on_another_cluster(site: Hosts) -> None:

@@ -68,7 +68,6 @@ def test_a_job_is_submitted_from_a_host_that_has_no_ray(site: Hosts) -> None:
     with open_store(site.store_url) as db:
         assert str(machine_of(db, "job")).startswith("head: ")
     found = site.run("job")
-    assert found is not None
     assert found.status is RunStatus.FINISHED
     assert "SUCCEEDED" in said(site, "laptop", "jobs", "list")
 

@@ -1,6 +1,7 @@
-"""Two learners, each on a host of its own: gradients cross the wire, and both have learnt the same."""
+"""Two learners, each on a host of its own: gradients cross the wire, both learn the same, and a run changes them."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,15 @@ from loomrl.experiments.shipped import resolve
 from loomrl.load import dump
 from loomrl.store.runs import RunStatus
 from tests.algorithms.language_support import experiment
+from tests.cluster.lab.faults import assert_finished, told
 from tests.cluster.lab.hosts import Hosts, hosts
+from tests.cluster.slow_run import small
 from tests.needs import needs
 
 pytestmark = [pytest.mark.lab, needs("a lab"), needs("PostgreSQL"), pytest.mark.timeout(900)]
 LEARNERS = {"one", "two"}
+SHARDED = ["algorithm.learners.count=2", "algorithm.learners.sharding=fsdp"]
+ONE = ["algorithm.learners.count=1", "algorithm.learners.sharding=replicate"]
 PLACES: dict[str, Any] = {
     "placement.learner.resources": {"learner": 1},
     "placement.runner.resources": {"rollout": 1},
@@ -93,5 +98,18 @@ def test_a_control_run_is_trained_from_the_command_line(site: Hosts) -> None:
     process = site.train("head", site.settled(wanted.override(PLACES)), "pole")
     assert site.ended(process, "pole") == 0, site.log("pole")[-5000:]
     found = site.run("pole")
-    assert found is not None
     assert found.status is RunStatus.FINISHED
+
+
+def test_learners_are_two_then_one_then_two_with_a_shard_each_and_one_again(site: Hosts) -> None:
+    learners: dict[str, Any] = {"algorithm.learners.count": 2, "placement.learner.resources": {"learner": 1}}
+    wanted = site.settled(small(Path("/tmp/shared"), 8, **learners))
+    process = site.train("head", wanted, "layout")
+    for number, layout in ((2, ONE), (4, SHARDED), (6, ONE)):
+        site.until_version("layout", number, process)
+        process.send_signal(signal.SIGTERM)
+        site.ended(process, "layout")
+        process = site.resume("head", wanted, "layout", layout)
+    assert site.ended(process, "layout") == 0, site.log("layout")[-5000:]
+    assert_finished(site, wanted, "layout")
+    told("layout", versions=site.newest("layout"))

@@ -17,7 +17,7 @@ from loomrl.release.passage import ReleasePhase
 from loomrl.store import open_store
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.replicas import ReplicaRole, live_replicas
-from tests.cluster.lab.faults import told
+from tests.cluster.lab.faults import database_restarted, off, on_again, pulled, told
 from tests.cluster.lab.hosts import BUCKET, ENV, STORE, Hosts, hosts
 from tests.needs import needs
 from tests.release.test_release_kills import legal_history
@@ -41,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hosts, Load
     with hosts(tmp_path_factory.mktemp("site"), "head", *WORKERS) as site:
         site.start_ray("head", head=True, cpus=0)
         for host in WORKERS:
-            join(site, host)
+            site.start_ray(host, cpus=2, policy=2)
         for seed in range(3):
             control_policy(seed=seed).save(site.lab.shared / f"v{seed}")
         (site.lab.shared / "plan.yaml").write_text(json.dumps(PLAN))
@@ -62,10 +62,6 @@ def service() -> ServingExperiment:
             "host": "0.0.0.0",
         }
     )
-
-
-def join(site: Hosts, host: str) -> None:
-    site.start_ray(host, cpus=2, policy=2)
 
 
 def state(site: Hosts) -> Release:
@@ -114,10 +110,9 @@ def test_a_host_of_the_new_version_loses_its_power(site: tuple[Hosts, Load]) -> 
         with open_store(there.store_url) as db:
             rows = live_replicas(db, role=ReplicaRole.POLICY)
         lost = next(row.node for row in rows if row.policy == "/tmp/shared/v1")
-        there.lab.power_off(lost)
+        off(there, lost)
         time.sleep(15)
-        there.lab.power_on(lost)
-        join(there, lost)
+        on_again(there, lost)
 
     assert_promoted(there, load, "release-host-off", "v1", strike)
 
@@ -126,11 +121,7 @@ def test_the_database_is_restarted_and_a_link_is_cut(site: tuple[Hosts, Load]) -
     there, load = site
 
     def strike() -> None:
-        there.stop_database()
-        time.sleep(5)
-        there.start_database()
-        there.lab.link("two", up=False)
-        time.sleep(10)
-        there.lab.link("two", up=True)
+        database_restarted(there)
+        pulled(there, "two", seconds=10)
 
     assert_promoted(there, load, "release-database-and-link", "v2", strike)

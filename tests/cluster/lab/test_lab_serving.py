@@ -8,17 +8,16 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 from loomrl.config import ServingExperiment
-from loomrl.errors import ClusterError
 from loomrl.experiments.bench.served import save_language
 from loomrl.store import open_store
 from loomrl.store.replicas import ReplicaRole, live_replicas
-from tests.cluster.lab.faults import nothing, ray_ended, told
+from tests.cluster.lab.faults import LINKS, Fault, disk_freed, disk_full, nothing, told
 from tests.cluster.lab.hosts import BUCKET, ENV, STORE, Hosts, hosts
 from tests.needs import needs
 from tests.serving.callers import Seen, calling, calls_on_record
@@ -50,7 +49,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     with hosts(tmp_path_factory.mktemp("site"), "head", *WORKERS) as site:
         site.start_ray("head", head=True, cpus=0)
         for host in WORKERS:
-            join(site, host)
+            site.start_ray(host, cpus=2, policy=1)  # room for one replica and one gateway
         save_language(site.lab.shared / "talk")
         yield Endpoint(site, *site.serve(service()))
 
@@ -67,17 +66,6 @@ def service() -> ServingExperiment:
             "host": "0.0.0.0",
         }
     )
-
-
-def join(site: Hosts, host: str) -> None:
-    """Ray on a host with room for one replica and one gateway."""
-    site.start_ray(host, cpus=2, policy=1)
-
-
-def rejoined(site: Hosts, host: str) -> None:
-    """A node that the head may have given up is started again."""
-    ray_ended(site, host)
-    join(site, host)
 
 
 def seen_while(endpoint: Endpoint, strike: Callable[[], None]) -> tuple[Seen, float]:
@@ -124,7 +112,6 @@ def test_gateways_and_replicas_are_on_several_hosts(endpoint: Endpoint) -> None:
     for role in (ReplicaRole.GATEWAY, ReplicaRole.POLICY):
         assert len(set(endpoint.hosts_of(role))) == 2, endpoint.hosts_of(role)
     assert endpoint.hosts_of(ReplicaRole.FRONT) == ["head"]
-    assert_callers_are_served(endpoint, "serving-quiet", nothing, nothing)
 
 
 def test_a_service_that_only_the_head_would_hear_is_refused_elsewhere(endpoint: Endpoint) -> None:
@@ -136,72 +123,21 @@ def test_a_service_that_only_the_head_would_hear_is_refused_elsewhere(endpoint: 
     assert "host=0.0.0.0" in done.stderr
 
 
-def test_a_host_with_a_gateway_and_a_replica_loses_its_power(endpoint: Endpoint) -> None:
-    lost = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
-
-    def mend() -> None:
-        endpoint.site.lab.power_on(lost)
-        join(endpoint.site, lost)
-
-    assert_callers_are_served(endpoint, "serving-host-off", lambda: endpoint.site.lab.power_off(lost), mend)
+def disk_full_for_a_moment(site: Hosts, host: str) -> None:
+    disk_full(site)
+    time.sleep(5)
+    disk_freed(site)
 
 
-@pytest.mark.parametrize("seconds", [10, 60])
-def test_its_cable_is_pulled_for_a_while(endpoint: Endpoint, seconds: int) -> None:
-    lost = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
-
-    def strike() -> None:
-        endpoint.site.lab.link(lost, up=False)
-        time.sleep(seconds)
-        endpoint.site.lab.link(lost, up=True)
-
-    assert_callers_are_served(endpoint, f"serving-cut-{seconds}s", strike, lambda: rejoined(endpoint.site, lost))
+DISK: tuple[str, Fault, Fault] = ("disk-full", disk_full_for_a_moment, nothing)
 
 
-def test_it_is_heard_by_the_head_no_more_though_it_hears_it(endpoint: Endpoint) -> None:
-    lost = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
-
-    def strike() -> None:
-        endpoint.site.lab.cut(lost, "head")
-        time.sleep(20)
-        endpoint.site.lab.heal(lost, "head")
-
-    assert_callers_are_served(endpoint, "serving-one-way-cut", strike, lambda: rejoined(endpoint.site, lost))
-
-
-def test_its_link_is_slow(endpoint: Endpoint) -> None:
-    slow = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
-    mend = lambda: endpoint.site.lab.link(slow, mbit=None) and None  # noqa: E731
-    strike = lambda: endpoint.site.lab.link(slow, mbit=20) and None  # noqa: E731
-    assert_callers_are_served(endpoint, "serving-20mbit", strike, mend)
-
-
-def test_a_link_is_long_and_loses(endpoint: Endpoint) -> None:
-    slow = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
-
-    def mend() -> None:
-        endpoint.site.lab.link(slow, rtt_ms=0, loss=0)
-
-    strike = lambda: endpoint.site.lab.link(slow, rtt_ms=200, loss=0.02) and None  # noqa: E731
-    assert_callers_are_served(endpoint, "serving-slow-and-lossy", strike, mend)
-
-
-def test_the_database_is_restarted(endpoint: Endpoint) -> None:
-    def strike() -> None:
-        endpoint.site.stop_database()
-        time.sleep(5)
-        endpoint.site.start_database()
-
-    assert_callers_are_served(endpoint, "serving-postgresql-restarted", strike, nothing)
-
-
-def test_the_databases_disk_is_full_for_a_moment(endpoint: Endpoint) -> None:
-    def strike() -> None:
-        endpoint.site.lab.fill("db")
-        time.sleep(5)
-        endpoint.site.lab.free("db")
-        with suppress(ClusterError):  # it may have ended by itself
-            endpoint.site.stop_database()
-        endpoint.site.start_database()
-
-    assert_callers_are_served(endpoint, "serving-disk-full", strike, nothing)
+@pytest.mark.parametrize(
+    ("name", "strike", "mend"), [*LINKS, DISK], ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_callers_are_served_whatever_happens_to_a_host_with_a_gateway_and_a_replica(
+    endpoint: Endpoint, name: str, strike: Fault, mend: Fault
+) -> None:
+    host = endpoint.hosts_of(ReplicaRole.GATEWAY)[0]
+    at = (endpoint.site, host)
+    assert_callers_are_served(endpoint, f"serving-{name}", partial(strike, *at), partial(mend, *at))

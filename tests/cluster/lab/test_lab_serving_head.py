@@ -16,7 +16,7 @@ from loomrl.store.replicas import ReplicaRole, live_replicas
 from tests.cluster.lab.faults import told
 from tests.cluster.lab.hosts import Hosts, hosts
 from tests.cluster.lab.test_lab_head import start_head, start_redis
-from tests.cluster.lab.test_lab_release import join, service
+from tests.cluster.lab.test_lab_release import service
 from tests.needs import needs
 from tests.serving.control_support import control_policy
 from tests.serving.releasing import Load, calling
@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         start_redis(found)
         start_head(found, redis=True)
         for host in WORKERS:
-            join(found, host)
+            found.start_ray(host, cpus=2, policy=2)
         yield found
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote, quote_plus
 
-from tests.safety.draw import Draw, Form, grouped
+from tests.safety.draw import Draw, Form, forms, grouped
 
 _STYLED = {"bold": 0x1D400, "mono": 0x1D670}
 """Letters for mathematics, which compatibility makes plain ones."""
@@ -61,48 +61,62 @@ def _grouped(made: str, sizes: Sequence[int], sign: str, template: str = "{}") -
     return drawn
 
 
-VENDOR: list[Form] = [
-    "The bot's key «sk-proj-{b64url:124}» has leaked",
-    "OPENAI «sk-{alnum:48}»",
-    "github fine-grained: «github_pat_{alnum:22}_{alnum:59}»",
-    "aws s3 ls with «ASIA{upper36:16}»",
-    "huggingface-cli login --token «hf_{letters:34}»",
-    "«dop_v1_{hex:64}»",
-    "Twilio «SK{hex:32}» here",
-    "«shpat_{hex:32}»",
-    "«dapi{hex:32}» for databricks",
-    "sentry «sntrys_{b64:120}»",
-    "https://{word}.supabase.co «sbp_{hex:40}»",
-    "«SG.{b64url:22}.{b64url:43}» sendgrid",
-    "tailscale up --authkey «tskey-auth-{alnum:12}CNTRL-{alnum:32}»",
-    "«hvs.{b64url:90}» is the vault token",
-    "grafana «glsa_{alnum:32}_{hex:8}»",
-]
+VENDOR = forms(
+    """
+The bot's key «sk-proj-{b64url:124}» has leaked
+OPENAI «sk-{alnum:48}»
+github fine-grained: «github_pat_{alnum:22}_{alnum:59}»
+aws s3 ls with «ASIA{upper36:16}»
+huggingface-cli login --token «hf_{letters:34}»
+«dop_v1_{hex:64}»
+Twilio «SK{hex:32}» here
+«shpat_{hex:32}»
+«dapi{hex:32}» for databricks
+sentry «sntrys_{b64:120}»
+https://{word}.supabase.co «sbp_{hex:40}»
+«SG.{b64url:22}.{b64url:43}» sendgrid
+tailscale up --authkey «tskey-auth-{alnum:12}CNTRL-{alnum:32}»
+«hvs.{b64url:90}» is the vault token
+grafana «glsa_{alnum:32}_{hex:8}»
+"""
+)
 SYNTAX: list[Form] = [
-    "signIn('{user}', '«{secret}»');",
-    'db.authenticate(user="{user}", pwd="«{secret}»")',
-    "ftp://{user}:«{urlsecret}»@{host}:21/pub",
-    "redis-cli -h {host} -a «{secret}» ping",
-    "WIFI:S:{word};T:WPA;P:«{secret}»;H:false;;",
-    'driver.find_element(By.ID, "password").send_keys("«{secret}»")',
-    "page.fill('#password', '«{secret}»')",
-    'new Login("{user}@{host}", "«{secret}»").submit();',
-    "ldapsearch -x -D cn={user} -w «{secret}»",
-    "7z x a.7z -p«{secret}»",
-    'password := "«{secret}»"',
+    *forms(
+        """
+signIn('{user}', '«{secret}»');
+db.authenticate(user="{user}", pwd="«{secret}»")
+ftp://{user}:«{urlsecret}»@{host}:21/pub
+redis-cli -h {host} -a «{secret}» ping
+WIFI:S:{word};T:WPA;P:«{secret}»;H:false;;
+driver.find_element(By.ID, "password").send_keys("«{secret}»")
+page.fill('#password', '«{secret}»')
+new Login("{user}@{host}", "«{secret}»").submit();
+ldapsearch -x -D cn={user} -w «{secret}»
+7z x a.7z -p«{secret}»
+password := "«{secret}»"
+"""
+    ),
     '{{"username": "{user}", "secret": "«{secret}»"}}'.replace("{{", "{").replace("}}", "}"),
-    "conn = pymysql.connect(host='{host}', user='{user}', passwd='«{secret}»')",
-    "curl --user {user}:«{secret}» https://{host}/",
-    "Server={host};User Id={user};Password=«{alnum:12}»;",
-    'verify_password("{user}", "«{secret}»")',
-    "<password>«{secret}»</password>",
+    *forms(
+        """
+conn = pymysql.connect(host='{host}', user='{user}', passwd='«{secret}»')
+curl --user {user}:«{secret}» https://{host}/
+Server={host};User Id={user};Password=«{alnum:12}»;
+verify_password("{user}", "«{secret}»")
+<password>«{secret}»</password>
+"""
+    ),
     "[wifi]\nssid={word}\npsk=«{secret}»",
-    "openssl enc -d -in a.enc -pass pass:«{secret}»",
-    'imap.login("{user}", "«{secret}»")',
-    "session.auth = HTTPBasicAuth('{user}', '«{secret}»')",
-    "CREATE USER '{user}'@'%' IDENTIFIED BY '«{secret}»';",
-    'env("DB_PASSWORD", "«{secret}»")',
-    "docker login -u {user} -p «{secret}» {host}",
+    *forms(
+        """
+openssl enc -d -in a.enc -pass pass:«{secret}»
+imap.login("{user}", "«{secret}»")
+session.auth = HTTPBasicAuth('{user}', '«{secret}»')
+CREATE USER '{user}'@'%' IDENTIFIED BY '«{secret}»';
+env("DB_PASSWORD", "«{secret}»")
+docker login -u {user} -p «{secret}» {host}
+"""
+    ),
 ]
 NESTED: list[Form] = [
     _call("mysql -u{user} -p«{alnum:14}»"),
@@ -179,63 +193,69 @@ MAC: list[Form] = [
     lambda draw: f"mac_address=«{draw.a_mac('')}»",
     lambda draw: f"DHCPACK to «{draw.a_mac()}» via wlan0",
 ]
-EMAIL_DISGUISED: list[Form] = [
-    "mail me: «{user}.{surname} at {word} dot com»",
-    "«{user} {at} {word} {dot} net»",
-    "«{user}<at>{word}<dot>org»",
-    "«{user}_at_{word}_dot_com»",
-    "«{user} -at- {word} -dot- de»",
-    "«{user} (a) {word}.fr»",
-    "«{user} at {word}.com», thanks",
-    "«{user}@{word}(.)org»",
-    "«{user} @ {word} . com»",
-    "«{user} (at) {word} (punkt) de»",
-    "«{user} chez {word} point fr»",
-    "«{user}{d:2} AT {word} DOT co DOT uk»",
-    "«{user} arroba {word} ponto com»",
-    "«{user} klammeraffe {word} punkt de»",
-    "«{user}＠{word}．com»",
-    "«{user}&commat;{word}&period;org»",
-    "«{user}(ät){word}.ch»",
-    "«{user}ATgmailDOTcom»",
-]
-PHONE_NATIONAL: list[Form] = [
-    "you can reach me at «020 7{d:3} {d:4}»",
-    "Handy: «0151/{m:1}{d:7}»",
-    "meine Nummer ist «0664 {m:1}{d:6}»",
-    "appelle-moi au «07-{d:2}-{d:2}-{d:2}-{d:2}»",
-    "«01 {m:1}{d:1} {d:2} {d:2} {d:2}» (domicile)",
-    "llámame al «91 {m:1}{d:2} {d:2} {d:2}»",
-    "chiamami al «33{m:1}-{m:1}{d:6}»",
-    "mein Natel: «076 {m:1}{d:2} {d:2} {d:2}»",
-    "«044 {m:1}{d:2} {d:2} {d:2}»",
-    "text me, «{m:1}{d:2}.{m:1}{d:2}.{d:4}»",
-    "fax «(089) {m:1}{d:3} {d:4}»",
-    "mijn nummer is «06 {m:1}{d:3} {d:4}»",
-    "mitt nummer är «070-{m:1}{d:2} {d:2} {d:2}»",
-    "mój numer to «5{d:2} {d:3} {d:3}»",
-    "mobil «20 {d:2} {d:2} {d:2}»",
-    "ligue para «(21) 9{m:1}{d:3}-{d:4}»",
-    "мой номер «8 (9{d:2}) {d:3}-{d:2}-{d:2}»",
-    "携帯：«080-{m:1}{d:3}-{d:4}»",
-    "我的电话是«138 {d:4} {d:4}»",
-    "전화번호 «010-{m:1}{d:3}-{d:4}»",
-    "phone: «98{d:3} {d:5}»",
-]
-TWO_MESSAGES: list[Form] = [
-    "ok, the wifi password is:␞«{secret}»",
-    "Please enter your password:␞«{secret}»",
-    "What's the PIN?␞«{d:4}»",
-    "Which password should I use for {user}?␞use «{secret}»",
-    "the password begins with «{alnum:6}»␞and then comes «{alnum:6}»",
-    "part 1 of the token: «{alnum:20}»␞part 2: «{alnum:20}»",
-    "Could you tell me the API key?␞sure, «{alnum:10}-{alnum:10}»",
-    "Das Passwort schicke ich dir gleich␞«{secret}»",
-    "¿Cuál es la contraseña?␞es «{secret}»",
-    "qual è la password?␞«{secret}»",
-    "Je t'envoie le mot de passe dans le prochain message␞«{secret}»",
-    "the first four letters of my password are «{letters:4}»␞the others are «{alnum:6}»",
-    "какой пароль?␞«{secret}»",
-    "密码是多少？␞«{secret}»",
-    "What is the username and the password?␞{user} «{secret}»",
-]
+EMAIL_DISGUISED = forms(
+    """
+mail me: «{user}.{surname} at {word} dot com»
+«{user} {at} {word} {dot} net»
+«{user}<at>{word}<dot>org»
+«{user}_at_{word}_dot_com»
+«{user} -at- {word} -dot- de»
+«{user} (a) {word}.fr»
+«{user} at {word}.com», thanks
+«{user}@{word}(.)org»
+«{user} @ {word} . com»
+«{user} (at) {word} (punkt) de»
+«{user} chez {word} point fr»
+«{user}{d:2} AT {word} DOT co DOT uk»
+«{user} arroba {word} ponto com»
+«{user} klammeraffe {word} punkt de»
+«{user}＠{word}．com»
+«{user}&commat;{word}&period;org»
+«{user}(ät){word}.ch»
+«{user}ATgmailDOTcom»
+"""
+)
+PHONE_NATIONAL = forms(
+    """
+you can reach me at «020 7{d:3} {d:4}»
+Handy: «0151/{m:1}{d:7}»
+meine Nummer ist «0664 {m:1}{d:6}»
+appelle-moi au «07-{d:2}-{d:2}-{d:2}-{d:2}»
+«01 {m:1}{d:1} {d:2} {d:2} {d:2}» (domicile)
+llámame al «91 {m:1}{d:2} {d:2} {d:2}»
+chiamami al «33{m:1}-{m:1}{d:6}»
+mein Natel: «076 {m:1}{d:2} {d:2} {d:2}»
+«044 {m:1}{d:2} {d:2} {d:2}»
+text me, «{m:1}{d:2}.{m:1}{d:2}.{d:4}»
+fax «(089) {m:1}{d:3} {d:4}»
+mijn nummer is «06 {m:1}{d:3} {d:4}»
+mitt nummer är «070-{m:1}{d:2} {d:2} {d:2}»
+mój numer to «5{d:2} {d:3} {d:3}»
+mobil «20 {d:2} {d:2} {d:2}»
+ligue para «(21) 9{m:1}{d:3}-{d:4}»
+мой номер «8 (9{d:2}) {d:3}-{d:2}-{d:2}»
+携帯：«080-{m:1}{d:3}-{d:4}»
+我的电话是«138 {d:4} {d:4}»
+전화번호 «010-{m:1}{d:3}-{d:4}»
+phone: «98{d:3} {d:5}»
+"""
+)
+TWO_MESSAGES = forms(
+    """
+ok, the wifi password is:␞«{secret}»
+Please enter your password:␞«{secret}»
+What's the PIN?␞«{d:4}»
+Which password should I use for {user}?␞use «{secret}»
+the password begins with «{alnum:6}»␞and then comes «{alnum:6}»
+part 1 of the token: «{alnum:20}»␞part 2: «{alnum:20}»
+Could you tell me the API key?␞sure, «{alnum:10}-{alnum:10}»
+Das Passwort schicke ich dir gleich␞«{secret}»
+¿Cuál es la contraseña?␞es «{secret}»
+qual è la password?␞«{secret}»
+Je t'envoie le mot de passe dans le prochain message␞«{secret}»
+the first four letters of my password are «{letters:4}»␞the others are «{alnum:6}»
+какой пароль?␞«{secret}»
+密码是多少？␞«{secret}»
+What is the username and the password?␞{user} «{secret}»
+"""
+)

@@ -1,33 +1,35 @@
 """Personal data, by class: addresses, numbers of phones, accounts, cards and people."""
 
-from tests.safety.draw import Draw, Form, grouped, luhn, weighted
+from tests.safety.draw import Draw, Form, forms, grouped, luhn, weighted
 
-EMAIL: list[Form] = [
-    "write to «{user}.{surname}@{host}», please",
-    "«{user}+{word}{d:2}@{host}»",
-    "From: {user} {surname} <«{user}_{surname}@{host}»>",
-    "mailto:«{user}@{host}»?subject=Hi",
-    "https://example.com/u?email=«{user}%40{host}»&x=1",
-    "«{user} [at] {word} [dot] com»",
-    "«{user}(at){word}.org»",
-    "«{user} at {word} dot net»",
-    "«{user} AT {word} DOT com»",
-    "«{user}@xn--mnchen-3ya.example.com»",
-    "«{user}@müller-{word}.de»",
-    "«{user}o'neil@{host}»",
-    "«\"{user} {surname}\"@{host}»",
-    "«{user}@[23.45.67.89]»",
-    "«{user}.{surname}@mail.{word}.museum»",
-    "cc:«{user}@{host}»;«{surname}@{host}»",
-    "('«{user}{d:3}@{host}»', True)",
-    "email:«{user}@{host}».",
-    "git log: Author: {user} <«{d:8}+{user}@users.noreply.example.com»>",
-    "«用户{d:3}@例子.公司»",
-    "<a href=\"mailto:«{user}@{host}»\">{user}</a>",
-    "xmpp:«{user}@jabber.{word}.org»/phone",
-    "«{user}&#64;{host}»",
-    "«{user}@{word}_internal.example.com»",
-]  # fmt: skip
+EMAIL = forms(
+    """
+write to «{user}.{surname}@{host}», please
+«{user}+{word}{d:2}@{host}»
+From: {user} {surname} <«{user}_{surname}@{host}»>
+mailto:«{user}@{host}»?subject=Hi
+https://example.com/u?email=«{user}%40{host}»&x=1
+«{user} [at] {word} [dot] com»
+«{user}(at){word}.org»
+«{user} at {word} dot net»
+«{user} AT {word} DOT com»
+«{user}@xn--mnchen-3ya.example.com»
+«{user}@müller-{word}.de»
+«{user}o'neil@{host}»
+«"{user} {surname}"@{host}»
+«{user}@[23.45.67.89]»
+«{user}.{surname}@mail.{word}.museum»
+cc:«{user}@{host}»;«{surname}@{host}»
+('«{user}{d:3}@{host}»', True)
+email:«{user}@{host}».
+git log: Author: {user} <«{d:8}+{user}@users.noreply.example.com»>
+«用户{d:3}@例子.公司»
+<a href="mailto:«{user}@{host}»">{user}</a>
+xmpp:«{user}@jabber.{word}.org»/phone
+«{user}&#64;{host}»
+«{user}@{word}_internal.example.com»
+"""
+)
 
 
 def _cards(brand: str, sizes: tuple[int, ...], sign: str, around: str) -> Form:
@@ -81,77 +83,85 @@ IBAN: list[Form] = [
     lambda draw: f"iban: «{draw.a_iban('PT').lower()}»",
     lambda draw: f"IBAN «{grouped(draw.a_iban('FI'), (4,), '-')}»",
 ]
-PHONE_INTERNATIONAL: list[Form] = [
-    "«+1 (415) 55{m:1}-{d:4}»",
-    "call «+1-212-{m:1}{d:1}{m:1}-{d:4}» now",
-    "«+4420794{d:5}»",
-    "«+44 (0)20 7946 {d:4}»",
-    "«+49 30 {m:1}{d:6}»",
-    "«+49 (0) 171 {m:1}{d:6}»",
-    "Tel. «0049 89 {m:1}{d:6}»",
-    "«+33 6 {d:2} {d:2} {d:2} {d:2}»",
-    "«00 33 1 42 {d:2} {d:2} {d:2}»",
-    "«+34 6{d:2} {d:2} {d:2} {d:2}»",
-    "«+39 06 {m:1}{d:7}»",
-    "«+31 6 1{d:7}»",
-    "«+41 79 {m:1}{d:2} {d:2} {d:2}»",
-    "«+43 664 {m:1}{d:6}»",
-    "«+46 70 {m:1}{d:2} {d:2} {d:2}»",
-    "«+48 60{d:1} {d:3} {d:3}»",
-    "«+55 11 9{m:1}{d:3}-{d:4}»",
-    "«+91 98{d:3} {d:5}»",
-    "«+81 90-{m:1}{d:3}-{d:4}»",
-    "«+86 138 {d:4} {d:4}»",
-    "«+61 41{d:1} {d:3} {d:3}»",
-    "«+27 82 {m:1}{d:2} {d:4}»",
-    "«+7 916 {m:1}{d:2}-{d:2}-{d:2}»",
-    "«+90 532 {m:1}{d:2} {d:2} {d:2}»",
-    "tel:«+1202{m:1}{d:1}{m:1}{d:4}»",
-    "https://wa.me/«49151{m:1}{d:7}»",
-    "WhatsApp: «+52 55 {m:1}{d:3} {d:4}»",
-    "«+45.{m:1}{d:1}.{d:2}.{d:2}.{d:2}»",
-    "sip:«+4930{m:1}{d:6}»@example.com",
-    "«+44 7712 {d:6}»",
-]
-PHONE_NATIONAL: list[Form] = [
-    "Call me at «(415) {m:1}{d:1}{m:1}-{d:4}».",
-    "«212-{m:1}{d:1}{m:1}-{d:4}»",
-    "phone «303.{m:1}{d:1}{m:1}.{d:4}»",
-    "my cell is «617 {m:1}{d:1}{m:1} {d:4}»",
-    "Phone: «1-800-{m:1}{d:1}{m:1}-{d:4}»",
-    "ring me on «020 7946 {d:4}»",
-    "mobile «07712 {d:6}»",
-    "Tel.: «030 {m:1}{d:6}»",
-    "Telefon «089/{m:1}{d:6}»",
-    "Handy: «0171-{m:1}{d:6}»",
-    "Tél. «06 {d:2} {d:2} {d:2} {d:2}»",
-    "appelle-moi au «01.42.{d:2}.{d:2}.{d:2}»",
-    "Tfno: «6{d:2} {d:3} {d:3}»",
-    "llámame al «91 {m:1}{d:2} {d:2} {d:2}»",
-    "cell. «333 {m:1}{d:6}»",
-    "telefono «06 {m:1}{d:7}»",
-    "bel «06-2{d:7}»",
-    "Natel «079 {m:1}{d:2} {d:2} {d:2}»",
-    "ligue para «(11) 9{m:1}{d:3}-{d:4}»",
-    "電話 «03-{m:1}{d:3}-{d:4}»",
-    "call «041{d:1} {d:3} {d:3}»",
-    "mobile number: «98{d:8}»",
-    "Fax: «0221 {m:1}{d:5}»",
-    "ring «070-{m:1}{d:2} {d:2} {d:2}»",
-    '{"phone": "«212{m:1}{d:1}{m:1}{d:4}»"}',
-]
+PHONE_INTERNATIONAL = forms(
+    """
+«+1 (415) 55{m:1}-{d:4}»
+call «+1-212-{m:1}{d:1}{m:1}-{d:4}» now
+«+4420794{d:5}»
+«+44 (0)20 7946 {d:4}»
+«+49 30 {m:1}{d:6}»
+«+49 (0) 171 {m:1}{d:6}»
+Tel. «0049 89 {m:1}{d:6}»
+«+33 6 {d:2} {d:2} {d:2} {d:2}»
+«00 33 1 42 {d:2} {d:2} {d:2}»
+«+34 6{d:2} {d:2} {d:2} {d:2}»
+«+39 06 {m:1}{d:7}»
+«+31 6 1{d:7}»
+«+41 79 {m:1}{d:2} {d:2} {d:2}»
+«+43 664 {m:1}{d:6}»
+«+46 70 {m:1}{d:2} {d:2} {d:2}»
+«+48 60{d:1} {d:3} {d:3}»
+«+55 11 9{m:1}{d:3}-{d:4}»
+«+91 98{d:3} {d:5}»
+«+81 90-{m:1}{d:3}-{d:4}»
+«+86 138 {d:4} {d:4}»
+«+61 41{d:1} {d:3} {d:3}»
+«+27 82 {m:1}{d:2} {d:4}»
+«+7 916 {m:1}{d:2}-{d:2}-{d:2}»
+«+90 532 {m:1}{d:2} {d:2} {d:2}»
+tel:«+1202{m:1}{d:1}{m:1}{d:4}»
+https://wa.me/«49151{m:1}{d:7}»
+WhatsApp: «+52 55 {m:1}{d:3} {d:4}»
+«+45.{m:1}{d:1}.{d:2}.{d:2}.{d:2}»
+sip:«+4930{m:1}{d:6}»@example.com
+«+44 7712 {d:6}»
+"""
+)
+PHONE_NATIONAL = forms(
+    """
+Call me at «(415) {m:1}{d:1}{m:1}-{d:4}».
+«212-{m:1}{d:1}{m:1}-{d:4}»
+phone «303.{m:1}{d:1}{m:1}.{d:4}»
+my cell is «617 {m:1}{d:1}{m:1} {d:4}»
+Phone: «1-800-{m:1}{d:1}{m:1}-{d:4}»
+ring me on «020 7946 {d:4}»
+mobile «07712 {d:6}»
+Tel.: «030 {m:1}{d:6}»
+Telefon «089/{m:1}{d:6}»
+Handy: «0171-{m:1}{d:6}»
+Tél. «06 {d:2} {d:2} {d:2} {d:2}»
+appelle-moi au «01.42.{d:2}.{d:2}.{d:2}»
+Tfno: «6{d:2} {d:3} {d:3}»
+llámame al «91 {m:1}{d:2} {d:2} {d:2}»
+cell. «333 {m:1}{d:6}»
+telefono «06 {m:1}{d:7}»
+bel «06-2{d:7}»
+Natel «079 {m:1}{d:2} {d:2} {d:2}»
+ligue para «(11) 9{m:1}{d:3}-{d:4}»
+電話 «03-{m:1}{d:3}-{d:4}»
+call «041{d:1} {d:3} {d:3}»
+mobile number: «98{d:8}»
+Fax: «0221 {m:1}{d:5}»
+ring «070-{m:1}{d:2} {d:2} {d:2}»
+{"phone": "«212{m:1}{d:1}{m:1}{d:4}»"}
+"""
+)
 IP: list[Form] = [
-    "client «{ipv4}» connected",
-    "«{ipv4}» - - [10/Oct/2026:13:55:36 +0000] \"GET / HTTP/1.1\" 200 2326",
-    "Failed password for root from «{ipv4}» port 52144 ssh2",
-    "X-Forwarded-For: «{ipv4}», 10.0.0.1",
-    "http://«{ipv4}»:8080/admin",
-    "my ip is «{ipv4}».",
-    "«{ipv6}»",
-    "connect to [«{ipv6}»]:443",
-    "remote_addr=«{ipv6}»",
-    "inet6 «2a02:{hex:4}:{hex:4}::{hex:4}»/64",
-    '"ip": "«{ipv4}»"',
+    *forms(
+        """
+client «{ipv4}» connected
+«{ipv4}» - - [10/Oct/2026:13:55:36 +0000] "GET / HTTP/1.1" 200 2326
+Failed password for root from «{ipv4}» port 52144 ssh2
+X-Forwarded-For: «{ipv4}», 10.0.0.1
+http://«{ipv4}»:8080/admin
+my ip is «{ipv4}».
+«{ipv6}»
+connect to [«{ipv6}»]:443
+remote_addr=«{ipv6}»
+inet6 «2a02:{hex:4}:{hex:4}::{hex:4}»/64
+"ip": "«{ipv4}»"
+"""
+    ),
     "ping «{ipv4}»\n64 bytes",
     "ssh root@«{ipv4}»",
     "route «{ipv4}»/32 via 10.0.0.1",
@@ -268,9 +278,13 @@ NATIONAL_ID: list[Form] = [
     _ahv,
     _fodselsnummer,
     _resident,
-    "passport no. «C{d:8}»",
-    "driving licence number: «MORGA{d:6}SM9IJ»",
-    "PAN: «ABCPK{d:4}L»",
-    "CPR «{day}{month}7{d:1}-{d:4}»",
-    "주민등록번호 «8{d:1}{month}{day}-1{d:6}»",
+    *forms(
+        """
+passport no. «C{d:8}»
+driving licence number: «MORGA{d:6}SM9IJ»
+PAN: «ABCPK{d:4}L»
+CPR «{day}{month}7{d:1}-{d:4}»
+주민등록번호 «8{d:1}{month}{day}-1{d:6}»
+"""
+    ),
 ]

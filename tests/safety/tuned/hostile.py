@@ -7,7 +7,7 @@ import html
 import json
 from urllib.parse import quote
 
-from tests.safety.draw import Form, grouped
+from tests.safety.draw import Form, forms, grouped
 
 
 def fullwidth(text: str) -> str:
@@ -43,35 +43,41 @@ def _iban(sign: str, country: str, template: str = "{}") -> Form:
     return lambda draw: template.replace("{}", f"«{grouped(draw.a_iban(country), [4], sign)}»")
 
 
-VENDOR: list[Form] = [
-    "sk-ant-api03 key: «sk-ant-api03-{b64url:93}AA»",
-    "export AWS_SECRET_ACCESS_KEY=«{b64:40}»",
-    "here is the token ghp: «ghp_{alnum:36}»",
-    "stripe «sk_live_{alnum:24}» in prod",
-    "«AKIA{upper36:16}» / «{b64:40}»",
-    "slack: «xoxb-{d:12}-{d:12}-{alnum:24}»",
-    "«glpat-{b64url:20}»",
-    "google «AIza{b64url:35}»",
-    "«npm_{alnum:36}» and «pypi-AgEIcHlwaS5vcmc{b64url:120}»",
-    "https://hooks.slack.com/services/T{upper36:8}/B{upper36:8}/«{alnum:24}»",
-]
+VENDOR = forms(
+    """
+sk-ant-api03 key: «sk-ant-api03-{b64url:93}AA»
+export AWS_SECRET_ACCESS_KEY=«{b64:40}»
+here is the token ghp: «ghp_{alnum:36}»
+stripe «sk_live_{alnum:24}» in prod
+«AKIA{upper36:16}» / «{b64:40}»
+slack: «xoxb-{d:12}-{d:12}-{alnum:24}»
+«glpat-{b64url:20}»
+google «AIza{b64url:35}»
+«npm_{alnum:36}» and «pypi-AgEIcHlwaS5vcmc{b64url:120}»
+https://hooks.slack.com/services/T{upper36:8}/B{upper36:8}/«{alnum:24}»
+"""
+)
 SYNTAX: list[Form] = [
-    "password=«{password}»",
-    'login("{user}", "«{password}»")',
-    "client.connect('{host}', '{user}', '«{password}»')",
-    "postgres://{user}:«{urlpassword}»@{host}/{word}",
-    "WIFI:T:WPA;S:{word};P:«{password}»;;",
-    "mysql --user={user} --password=«{password}»",
-    "Authenticate({user}, «{password}»)",
-    "auth=('{user}', '«{password}»')",
-    'requests.get(url, auth=("{user}", "«{password}»"))',
-    'new NetworkCredential("{user}", "«{password}»")',
-    "smtp.login('{user}@{host}', '«{password}»')",
-    "sshpass -p '«{password}»' ssh {user}@{host}",
-    'setPassword("«{password}»")',
-    "{user}:«{password}»@{host}",
-    "IDENTIFIED BY '«{password}»'",
-    "htpasswd -b .htpasswd {user} «{password}»",
+    *forms(
+        """
+password=«{password}»
+login("{user}", "«{password}»")
+client.connect('{host}', '{user}', '«{password}»')
+postgres://{user}:«{urlpassword}»@{host}/{word}
+WIFI:T:WPA;S:{word};P:«{password}»;;
+mysql --user={user} --password=«{password}»
+Authenticate({user}, «{password}»)
+auth=('{user}', '«{password}»')
+requests.get(url, auth=("{user}", "«{password}»"))
+new NetworkCredential("{user}", "«{password}»")
+smtp.login('{user}@{host}', '«{password}»')
+sshpass -p '«{password}»' ssh {user}@{host}
+setPassword("«{password}»")
+{user}:«{password}»@{host}
+IDENTIFIED BY '«{password}»'
+htpasswd -b .htpasswd {user} «{password}»
+"""
+    ),
     "net use Z: \\\\{word}\\share «{password}» /user:{user}",
     "echo '{user}:«{password}»' | chpasswd",
     "ALTER USER {user} WITH PASSWORD '«{password}»';",
@@ -138,48 +144,54 @@ MAC: list[Form] = [
     "link/ether «{mac}» brd ff:ff:ff:ff:ff:ff",
     lambda draw: "MAC " + f"«{draw.a_mac('')}»",
 ]
-EMAIL_DISGUISED: list[Form] = [
-    "«{user} at {word} dot org»",
-    "write to «{user} (at) {word} (dot) com»",
-    "«{user}[at]{word}[dot]org»",
-    "«{user} @ {word}.org»",
-    "«{user}[@]{word}[.]com»",
-    "«{user}(at){word}.de»",
-    "«{user}.{surname} AT {word} DOT net»",
-    "«{user}@{word} . org»",
-    "«{user}&#64;{word}.org»",
-    "«{user}%40{word}.com»",
-    "«{user} arroba {word} punto es»",
-    "«{user} chiocciola {word} punto it»",
-    "«{user} arobase {word} point fr»",
-    "«{user} ät {word} punkt de»",
-]
-PHONE_NATIONAL: list[Form] = [
-    "call me on «07700 {d:6}»",
-    "Ruf mich an: «0171 {m:1}{d:6}»",
-    "mon numéro est le «06 {d:2} {d:2} {d:2} {d:2}»",
-    "«06.{d:2}.{d:2}.{d:2}.{d:2}»",
-    "mi teléfono es «6{d:2} {d:3} {d:3}»",
-    "«(030) {m:1}{d:6}»",
-    "il mio numero è «34{m:1} {m:1}{d:6}»",
-    "«079 {m:1}{d:2} {d:2} {d:2}»",
-    "my number's «0412 {d:3} {d:3}»",
-    "WhatsApp «0176/{m:1}{d:7}»",
-    "«({m:1}{d:2}) {m:1}{d:2}-{d:4}»",
-    "bel me op «06-{m:1}{d:7}»",
-    "telefon «0{m:1}0 {m:1}{d:2} {d:2} {d:2}»",
-    "meu número é «(11) 9{d:4}-{d:4}»",
-    "電話は«090-{m:1}{d:3}-{d:4}»",
-]
-TWO_MESSAGES: list[Form] = [
-    "my password is␞«{password}»",
-    "What is your password?␞«{password}»",
-    "The password please.␞it's «{password}»",
-    "The first half of the password is «{alnum:5}{d:2}»␞and the second half is «{d:1}{alnum:6}»",
-    "my key is «sk-proj-{alnum:40}»␞and it goes on with «{alnum:40}»",
-    "Wie lautet das Passwort?␞«{password}»",
-    "quel est ton mot de passe ?␞«{password}»",
-    "my password starts with «{alnum:6}»␞and ends with «{alnum:6}»",
-    "here comes the first part of my key: «{alnum:16}»␞the rest: «{alnum:16}»",
-    "I'll send you the password next␞«{password}»",
-]
+EMAIL_DISGUISED = forms(
+    """
+«{user} at {word} dot org»
+write to «{user} (at) {word} (dot) com»
+«{user}[at]{word}[dot]org»
+«{user} @ {word}.org»
+«{user}[@]{word}[.]com»
+«{user}(at){word}.de»
+«{user}.{surname} AT {word} DOT net»
+«{user}@{word} . org»
+«{user}&#64;{word}.org»
+«{user}%40{word}.com»
+«{user} arroba {word} punto es»
+«{user} chiocciola {word} punto it»
+«{user} arobase {word} point fr»
+«{user} ät {word} punkt de»
+"""
+)
+PHONE_NATIONAL = forms(
+    """
+call me on «07700 {d:6}»
+Ruf mich an: «0171 {m:1}{d:6}»
+mon numéro est le «06 {d:2} {d:2} {d:2} {d:2}»
+«06.{d:2}.{d:2}.{d:2}.{d:2}»
+mi teléfono es «6{d:2} {d:3} {d:3}»
+«(030) {m:1}{d:6}»
+il mio numero è «34{m:1} {m:1}{d:6}»
+«079 {m:1}{d:2} {d:2} {d:2}»
+my number's «0412 {d:3} {d:3}»
+WhatsApp «0176/{m:1}{d:7}»
+«({m:1}{d:2}) {m:1}{d:2}-{d:4}»
+bel me op «06-{m:1}{d:7}»
+telefon «0{m:1}0 {m:1}{d:2} {d:2} {d:2}»
+meu número é «(11) 9{d:4}-{d:4}»
+電話は«090-{m:1}{d:3}-{d:4}»
+"""
+)
+TWO_MESSAGES = forms(
+    """
+my password is␞«{password}»
+What is your password?␞«{password}»
+The password please.␞it's «{password}»
+The first half of the password is «{alnum:5}{d:2}»␞and the second half is «{d:1}{alnum:6}»
+my key is «sk-proj-{alnum:40}»␞and it goes on with «{alnum:40}»
+Wie lautet das Passwort?␞«{password}»
+quel est ton mot de passe ?␞«{password}»
+my password starts with «{alnum:6}»␞and ends with «{alnum:6}»
+here comes the first part of my key: «{alnum:16}»␞the rest: «{alnum:16}»
+I'll send you the password next␞«{password}»
+"""
+)

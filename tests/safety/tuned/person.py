@@ -1,22 +1,24 @@
 """Personal data on which the detector was tuned."""
 
-from tests.safety.draw import Draw, Form, grouped, luhn, weighted
+from tests.safety.draw import Draw, Form, forms, grouped, luhn, weighted
 
-EMAIL: list[Form] = [
-    "«{user}@{host}»",
-    "«{user}.{surname}@{host}»",
-    "<«{user}@{host}»>",
-    "e-mail: «{user}-{surname}{d:2}@{host}»",
-    "mailto:«{user}@{host}»",
-    "?email=«{user}%40{host}»",
-    "«{user} [at] {host}»",
-    "«{user}[at]{word}[dot]de»",
-    "«{user}(at){word}(dot)de»",
-    "«{user}@köln-{word}.de»",
-    '"{user}" «{user}@{host}»',
-    "my mail is «{user} at {word} dot com»",
-    "«{user}_at_{word}.com»",
-]
+EMAIL = forms(
+    """
+«{user}@{host}»
+«{user}.{surname}@{host}»
+<«{user}@{host}»>
+e-mail: «{user}-{surname}{d:2}@{host}»
+mailto:«{user}@{host}»
+?email=«{user}%40{host}»
+«{user} [at] {host}»
+«{user}[at]{word}[dot]de»
+«{user}(at){word}(dot)de»
+«{user}@köln-{word}.de»
+"{user}" «{user}@{host}»
+my mail is «{user} at {word} dot com»
+«{user}_at_{word}.com»
+"""
+)
 
 
 def _card(brand: str, sizes: tuple[int, ...], sign: str, around: str) -> Form:
@@ -53,42 +55,48 @@ IBAN: list[Form] = [
     _iban("DK"),
     _iban("IE"),
 ]
-PHONE_INTERNATIONAL: list[Form] = [
-    "«+1 415 55{m:1} {d:4}»",
-    "«+1.650.{m:1}{d:1}{m:1}.{d:4}»",
-    "«+44 20 7946 {d:4}»",
-    "«+44-7712-{d:6}»",
-    "«+49 151 {m:1}{d:7}»",
-    "«+49 (89) {m:1}{d:6}»",
-    "«0041 44 {m:1}{d:2} {d:2} {d:2}»",
-    "«+33 1 42 {d:2} {d:2} {d:2}»",
-    "«+39 333 {m:1}{d:6}»",
-    "tel:«+33142{d:6}»",
-    "«+32 470 {d:2} {d:2} {d:2}»",
-]
-PHONE_NATIONAL: list[Form] = [
-    "«(212) {m:1}{d:1}{m:1}-{d:4}»",
-    "«415-{m:1}{d:1}{m:1}-{d:4}»",
-    "Phone: «415 {m:1}{d:1}{m:1} {d:4}»",
-    "tel «020 7946 {d:4}»",
-    "Telefon: «089 {m:1}{d:6}»",
-    "Mobil: «0151 {m:1}{d:7}»",
-    "Tel: «06 12 {d:2} {d:2} {d:2}»",
-    "Téléphone : «01 42 {d:2} {d:2} {d:2}»",
-    "teléfono: «91 {m:1}{d:2} {d:2} {d:2}»",
-    "Tel. «044 {m:1}{d:2} {d:2} {d:2}»",
-    "my number is «415-{m:1}{d:1}{m:1}-{d:4}»",
-    "phone_number=«6505{m:1}{d:1}{d:4}»",
-]
-IP: list[Form] = [
-    "«{ipv4}»",
-    "from «{ipv4}»:443",
-    "ip=«{ipv4}»",
-    "«{ipv4}» - - [",
-    "«{ipv6}»",
-    "[«{ipv6}»]:80",
-    "«2a00:1450:{hex:4}:{hex:3}::{hex:4}»",
-]
+PHONE_INTERNATIONAL = forms(
+    """
+«+1 415 55{m:1} {d:4}»
+«+1.650.{m:1}{d:1}{m:1}.{d:4}»
+«+44 20 7946 {d:4}»
+«+44-7712-{d:6}»
+«+49 151 {m:1}{d:7}»
+«+49 (89) {m:1}{d:6}»
+«0041 44 {m:1}{d:2} {d:2} {d:2}»
+«+33 1 42 {d:2} {d:2} {d:2}»
+«+39 333 {m:1}{d:6}»
+tel:«+33142{d:6}»
+«+32 470 {d:2} {d:2} {d:2}»
+"""
+)
+PHONE_NATIONAL = forms(
+    """
+«(212) {m:1}{d:1}{m:1}-{d:4}»
+«415-{m:1}{d:1}{m:1}-{d:4}»
+Phone: «415 {m:1}{d:1}{m:1} {d:4}»
+tel «020 7946 {d:4}»
+Telefon: «089 {m:1}{d:6}»
+Mobil: «0151 {m:1}{d:7}»
+Tel: «06 12 {d:2} {d:2} {d:2}»
+Téléphone : «01 42 {d:2} {d:2} {d:2}»
+teléfono: «91 {m:1}{d:2} {d:2} {d:2}»
+Tel. «044 {m:1}{d:2} {d:2} {d:2}»
+my number is «415-{m:1}{d:1}{m:1}-{d:4}»
+phone_number=«6505{m:1}{d:1}{d:4}»
+"""
+)
+IP = forms(
+    """
+«{ipv4}»
+from «{ipv4}»:443
+ip=«{ipv4}»
+«{ipv4}» - - [
+«{ipv6}»
+[«{ipv6}»]:80
+«2a00:1450:{hex:4}:{hex:3}::{hex:4}»
+"""
+)
 
 
 def _ssn(draw: Draw) -> str:
@@ -152,15 +160,19 @@ NATIONAL_ID: list[Form] = [
     "NINO: «QQ{d:6}A»".replace("QQ", "JG"),
     "passport number: «X{d:7}»",
     "Personalausweisnummer «L{alnum:0}{d:8}»".replace("{alnum:0}", ""),
-    "numéro fiscal : «{d:13}»",
-    "CURP «ABCD{d:2}{month}{day}HDFRRL0{d:1}»",
-    "RFC: «ABCD{d:2}{month}{day}AB{d:1}»",
-    "TC kimlik no «{n:1}{d:10}»",
-    "EGN «{d:10}»",
-    "ID number: «{d:9}»",
-    "insurance number «A{d:9}»",
-    "NHS number «{d:3} {d:3} {d:4}»",
-    "Sozialversicherungsnummer «{d:2}{day}{month}{d:2}B{d:3}»",
-    "my driver's licence is «{upper:1}{d:12}»",
-    "driver's license «D{d:7}»",
+    *forms(
+        """
+numéro fiscal : «{d:13}»
+CURP «ABCD{d:2}{month}{day}HDFRRL0{d:1}»
+RFC: «ABCD{d:2}{month}{day}AB{d:1}»
+TC kimlik no «{n:1}{d:10}»
+EGN «{d:10}»
+ID number: «{d:9}»
+insurance number «A{d:9}»
+NHS number «{d:3} {d:3} {d:4}»
+Sozialversicherungsnummer «{d:2}{day}{month}{d:2}B{d:3}»
+my driver's licence is «{upper:1}{d:12}»
+driver's license «D{d:7}»
+"""
+    ),
 ]
