@@ -146,6 +146,25 @@ def drift(model: PreTrainedModel, asked: Sequence[Request], got: Sequence[Comple
     return max(float(np.abs(logprobs(model, one, answer.ids_T) - answer.logprobs_T).max()) for one, answer in pairs)
 
 
+def drift_by_version(
+    models: Sequence[PreTrainedModel], asked: Sequence[Request], got: Sequence[Completion], *, base: int = 0
+) -> float:
+    """The same where each token is of the model of its version, which is `base` and those after it."""
+    apart = []
+    for one, answer in zip(asked, got, strict=True):
+        expected = np.stack([logprobs(model, one, answer.ids_T) for model in models])
+        by_version = expected[answer.versions_T - base, np.arange(len(answer.ids_T))]
+        apart.append(float(np.abs(by_version - answer.logprobs_T).max()))
+        assert (np.diff(answer.versions_T) >= 0).all()
+    return max(apart)
+
+
+def mixed(count: int) -> list[Request]:
+    """Requests of all lengths and temperatures."""
+    heat = (0.0, 0.7, 1.0, 1.3)
+    return [request(random_prompt(n, 1 + 3 * n), seed=n, temperature=heat[n % 4]) for n in range(count)]
+
+
 CODE = """
 from pathlib import Path
 

@@ -25,6 +25,11 @@ def sealed(version: int, seed: int = 7) -> Any:
     return seal(tiny_model(seed=seed).state_dict(), version)
 
 
+@pytest.fixture
+def hold() -> Hold:
+    return Hold(TorchEngine(tiny_model(), slots=4, context=64))
+
+
 async def held(hold: Hold) -> asyncio.Task[Any]:
     """A request that was begun before version 1 arrived and has been sampled whole since."""
     task = asyncio.create_task(hold.generate(ASKED))
@@ -36,8 +41,7 @@ async def held(hold: Hold) -> asyncio.Task[Any]:
     return task
 
 
-async def test_completions_are_held_until_the_weights_are_admitted() -> None:
-    hold = Hold(TorchEngine(tiny_model(), slots=4, context=64))
+async def test_completions_are_held_until_the_weights_are_admitted(hold: Hold) -> None:
     task = await held(hold)
     (probed,) = await hold.probe([ASKED])
     assert {*probed.versions_T} == {1}
@@ -47,8 +51,7 @@ async def test_completions_are_held_until_the_weights_are_admitted() -> None:
     assert {*(await hold.generate(ASKED)).versions_T} == {1}
 
 
-async def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_others_are_admitted() -> None:
-    hold = Hold(TorchEngine(tiny_model(), slots=4, context=64))
+async def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_others_are_admitted(hold: Hold) -> None:
     task = await held(hold)
     unfinished = asyncio.create_task(hold.generate(ASKED))
     await asyncio.sleep(0)
@@ -66,15 +69,13 @@ async def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_ot
     assert {*(await after).versions_T} == {2}
 
 
-async def test_decision_may_come_from_outside_of_the_loop_that_waits() -> None:
-    hold = Hold(TorchEngine(tiny_model(), slots=4, context=64))
+async def test_decision_may_come_from_outside_of_the_loop_that_waits(hold: Hold) -> None:
     task = await held(hold)
     await asyncio.get_running_loop().run_in_executor(None, hold.admit, 1)
     await asyncio.wait_for(task, 5)
 
 
-async def test_cancelled_request_leaves_nothing_behind() -> None:
-    hold = Hold(TorchEngine(tiny_model(), slots=4, context=64))
+async def test_cancelled_request_leaves_nothing_behind(hold: Hold) -> None:
     task = await held(hold)
     task.cancel()
     await asyncio.wait([task])
@@ -117,8 +118,7 @@ def test_weights_of_another_precision_are_read_back_as_the_engine_keeps_them() -
     assert engine.version == 1
 
 
-async def test_a_stream_is_held_like_a_completion_and_fails_with_rejected_weights() -> None:
-    hold = Hold(TorchEngine(tiny_model(), slots=4, context=64))
+async def test_a_stream_is_held_like_a_completion_and_fails_with_rejected_weights(hold: Hold) -> None:
     pieces: list[CompletionPiece] = []
 
     async def read() -> None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from sample_models import answers, drift, logprobs, random_prompt, request
+from sample_models import answers, drift, drift_by_version, mixed, random_prompt, request
 from sample_server import MODEL, SglangProtocol, model_folder, scripted, served_model, serving, vllm_server
 from starlette.responses import JSONResponse, Response
 
@@ -105,10 +104,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_reported_logprobs_are_those_of_a_plain_forward_pass(served: Served) -> None:
-    asked = [
-        request(random_prompt(seed, 1 + 3 * seed), seed=seed, temperature=(0.0, 0.7, 1.0, 1.3)[seed % 4])
-        for seed in range(8)
-    ]
+    asked = mixed(8)
     got = asyncio.run(answers(served.engine(), asked))
     assert all(len(completion.ids_T) == 16 and completion.finish is FinishReason.LENGTH for completion in got)
     assert all(completion.versions_T.tolist() == [0] * 16 for completion in got)
@@ -197,11 +193,7 @@ def test_new_weights_take_over_in_the_middle_of_requests(taught: Served) -> None
         return found
 
     found = asyncio.run(play())
-    for one, completion in found:
-        expected = np.stack([logprobs(model, one, completion.ids_T) for model in models])
-        by_version = expected[completion.versions_T, np.arange(len(completion.ids_T))]
-        assert np.abs(by_version - completion.logprobs_T).max() <= TOLERANCE
-        assert (np.diff(completion.versions_T) >= 0).all()
+    assert drift_by_version(models, *zip(*found, strict=True)) <= TOLERANCE
     assert {number for _, completion in found for number in completion.versions_T.tolist()} == {0, 1, 2}
     assert any(len(set(completion.versions_T.tolist())) > 1 for _, completion in found)
 

@@ -2,12 +2,9 @@
 
 import asyncio
 import copy
-from collections.abc import Sequence
 
-import numpy as np
 import pytest
-from sample_models import TOLERANCE, answers, logprobs, random_prompt, request, tiny_model
-from transformers import PreTrainedModel
+from sample_models import TOLERANCE, answers, drift_by_version, random_prompt, request, tiny_model
 
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.torch import fused
@@ -35,16 +32,6 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return seen
 
 
-def drift(models: Sequence[PreTrainedModel], asked: Sequence[Request], got: Sequence[Completion]) -> float:
-    """The largest difference between a reported log-probability and that of a plain pass of the token's version."""
-    apart = []
-    for one, completion in zip(asked, got, strict=True):
-        expected = np.stack([logprobs(model, one, completion.ids_T) for model in models])
-        by_version = expected[completion.versions_T, np.arange(len(completion.ids_T))]
-        apart.append(float(np.abs(by_version - completion.logprobs_T).max()))
-    return max(apart)
-
-
 async def until_sampled(engine: TorchEngine, tokens: int) -> None:
     while engine.statistics.sampled_tokens < tokens:  # noqa: ASYNC110 - a step is a turn of this loop
         await asyncio.sleep(0)
@@ -65,7 +52,7 @@ def groups() -> list[Request]:
 def test_a_shared_prompt_changes_no_log_probability(kind: str, slots: int, shared: list[tuple[int, int]]) -> None:
     model, asked = tiny_model(kind), groups()
     got = asyncio.run(answers(TorchEngine(model, slots=slots, context=96), asked))
-    assert drift([model], asked, got) <= TOLERANCE
+    assert drift_by_version([model], asked, got) <= TOLERANCE
     assert {length for length, _ in shared} >= {8, 15, 22}
     assert max(rows for _, rows in shared) == 4 or slots == 5
 
@@ -98,7 +85,7 @@ async def test_a_sibling_that_comes_later_joins_the_prompt_of_an_open_one(
     for index, one in enumerate(asked):
         tasks.append(asyncio.create_task(engine.generate(one)))
         await until_sampled(engine, 4 + 5 * index)
-    assert drift([model], asked, await asyncio.gather(*tasks)) <= TOLERANCE
+    assert drift_by_version([model], asked, await asyncio.gather(*tasks)) <= TOLERANCE
     assert [rows for rows in (2, 3) if (8, rows) in shared] == [2, 3]
 
 
@@ -118,7 +105,7 @@ async def test_a_prompt_read_by_an_older_version_is_not_shared_with_a_newer_one(
         await until_sampled(engine, 12 * version + 8)
         tasks.append(asyncio.create_task(engine.generate(asked[len(tasks)])))
     got = await asyncio.gather(*tasks)
-    assert drift(models, asked[: len(tasks)], got) <= TOLERANCE
+    assert drift_by_version(models, asked[: len(tasks)], got) <= TOLERANCE
     assert {0, 1, 2} <= {int(version) for completion in got for version in completion.versions_T}
     assert temperature or len({length for length, _ in shared}) > 1
 
@@ -128,7 +115,7 @@ async def test_a_row_forgets_the_prompt_of_its_last_user(shared: list[tuple[int,
     engine = TorchEngine(copy.deepcopy(model), slots=2, context=64)
     asked = [request(random_prompt(0, 9), seed=seed, max_tokens=3) for seed in range(2)]
     asked += [request([7 + seed], seed=seed, max_tokens=8) for seed in range(2)]
-    assert drift([model], asked, await answers(engine, asked)) <= TOLERANCE
+    assert drift_by_version([model], asked, await answers(engine, asked)) <= TOLERANCE
     assert (8, 2) in shared
 
 
@@ -141,7 +128,7 @@ async def test_requests_that_go_leave_their_siblings_as_they_were(shared: list[t
     for gone in (0, 3, 5):
         tasks[gone].cancel()
     got = await asyncio.gather(*(tasks[kept] for kept in (1, 2, 4)))
-    assert drift([model], [asked[kept] for kept in (1, 2, 4)], got) <= TOLERANCE
+    assert drift_by_version([model], [asked[kept] for kept in (1, 2, 4)], got) <= TOLERANCE
     assert (11, 3) in shared
 
 
@@ -161,7 +148,7 @@ async def test_a_conversation_goes_on_from_the_prompt_of_its_group(kind: str, sh
         return (more := request([*one.prompt_T, *said.ids_T, 1, 2, 3], seed=one.seed)), await engine.generate(more)
 
     asked, got = zip(*await asyncio.gather(*map(talk, first)), strict=True)
-    assert drift([model], asked, got) <= TOLERANCE
+    assert drift_by_version([model], asked, got) <= TOLERANCE
     assert read == [(1, 20), *((1, len(one.prompt_T) - 1 - 20) for one in asked)]
     assert max(rows for _, rows in shared) == 4
 

@@ -26,7 +26,8 @@ from loomrl.store.events import EVENTS
 from loomrl.store.events import Event as Row
 from tests.inference.sample_models import tiny_tokenizer
 from tests.serving.local_gateway import FixedView, LocalGateway
-from tests.serving.scripted import ScriptedEngine, Speaker, tokens_drawn
+from tests.serving.scripted import Speaker, tokens_drawn
+from tests.serving.scripted_engine import ScriptedEngine
 
 KEY = "sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12"
 

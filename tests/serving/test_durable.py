@@ -23,6 +23,8 @@ from loomrl.types import End, Source
 from tests.serving.scripted import Desk, ask, reply, user
 from tests.serving.waiting import refuses
 
+Opened = Callable[..., StoreRecorder]
+
 
 class Clock:
     """A clock that is set by hand."""
@@ -39,7 +41,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def opened(store_url: str, clock: Clock) -> AsyncIterator[Callable[[], StoreRecorder]]:
+async def opened(store_url: str, clock: Clock) -> AsyncIterator[Opened]:
     """Opens recorders on one database, as several processes would."""
     stores: list[StoreRecorder] = []
 
@@ -52,7 +54,7 @@ async def opened(store_url: str, clock: Clock) -> AsyncIterator[Callable[[], Sto
         await store.close()
 
 
-async def test_a_session_goes_on_in_another_process(opened: Callable[[], StoreRecorder]) -> None:
+async def test_a_session_goes_on_in_another_process(opened: Opened) -> None:
     one, other = Desk(opened()), Desk(opened())
     first = await one.call("s", ask(user("a")), id="1")
     asked = ask(user("a"), reply(first), user("b"))
@@ -70,7 +72,7 @@ async def test_a_session_goes_on_in_another_process(opened: Callable[[], StoreRe
         await one.recorder.find_beginning("s", asked)
 
 
-async def test_an_end_elsewhere_is_noticed_before_an_answer(opened: Callable[[], StoreRecorder], clock: Clock) -> None:
+async def test_an_end_elsewhere_is_noticed_before_an_answer(opened: Opened, clock: Clock) -> None:
     one, other = Desk(opened()), Desk(opened())
     await one.call("s", ask(user("a")))
     await other.recorder.complete("s")
@@ -79,7 +81,7 @@ async def test_an_end_elsewhere_is_noticed_before_an_answer(opened: Callable[[],
         await one.recorder.find_beginning("s", ask(user("a")))
 
 
-async def test_a_stranger_cannot_take_a_session_over_nor_disturb_it(opened: Callable[[], StoreRecorder]) -> None:
+async def test_a_stranger_cannot_take_a_session_over_nor_disturb_it(opened: Opened) -> None:
     one, other = Desk(opened()), Desk(opened())
     first = await one.call("s", ask(user("a")), id="1")
     for _ in range(2):
@@ -88,7 +90,7 @@ async def test_a_stranger_cannot_take_a_session_over_nor_disturb_it(opened: Call
     assert (await other.recorder.find_beginning("s", ask(user("a"), reply(first), user("b")), key="key")) is not None
 
 
-async def test_what_the_cache_forgot_is_read_again(opened: Callable[..., StoreRecorder]) -> None:
+async def test_what_the_cache_forgot_is_read_again(opened: Opened) -> None:
     desk = Desk(opened(StoreSettings(most_sessions=2)))
     first = {name: await desk.call(name, ask(user(name))) for name in "abcdef"}
     for name, call in first.items():
@@ -96,7 +98,7 @@ async def test_what_the_cache_forgot_is_read_again(opened: Callable[..., StoreRe
         assert second.parent == f"{call.id}/0"
 
 
-async def test_many_calls_share_a_transaction(opened: Callable[[], StoreRecorder]) -> None:
+async def test_many_calls_share_a_transaction(opened: Opened) -> None:
     store = opened()
     commits = []
     event.listen(store._db.engine, "commit", lambda connection: commits.append(1))
@@ -108,9 +110,8 @@ async def test_many_calls_share_a_transaction(opened: Callable[[], StoreRecorder
         assert len(connection.execute(select(CALLS.c.id)).all()) == 200
 
 
-async def test_known_rarely_reads_the_database(opened: Callable[[], StoreRecorder]) -> None:
-    store = opened()
-    desk = Desk(store)
+async def test_known_rarely_reads_the_database(opened: Opened) -> None:
+    desk = Desk(store := opened())
     asked = ask(user("a"))
     call = await desk.call("s", asked)
     reads = []
@@ -124,10 +125,9 @@ async def test_known_rarely_reads_the_database(opened: Callable[[], StoreRecorde
 
 
 async def test_a_database_that_fails_refuses_and_nothing_is_believed(
-    opened: Callable[[], StoreRecorder], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = opened()
-    desk = Desk(store)
+    desk = Desk(store := opened())
     call = await desk.answered("s", ask(user("a")), None)
 
     def broken(db: LoomDB, new: object) -> None:
@@ -144,9 +144,8 @@ async def test_a_database_that_fails_refuses_and_nothing_is_believed(
     assert await store.find_beginning("s", followed) is not None
 
 
-async def test_people_who_opted_out_are_not_recorded(opened: Callable[[], StoreRecorder], clock: Clock) -> None:
-    store = opened()
-    desk = Desk(store)
+async def test_people_who_opted_out_are_not_recorded(opened: Opened, clock: Clock) -> None:
+    desk = Desk(store := opened())
     hers = replace(ask(user("a")), user="ada")
     opt_out(store._db, "end", ["ada", "bob"], at=0.0)
     opt_out(store._db, "end", ["ada"], at=1.0)
@@ -177,10 +176,9 @@ async def test_a_closed_recorder_has_finished_what_it_took_in(store_url: str) ->
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
 async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
-    opened: Callable[[], StoreRecorder], clock: Clock, store_url: str
+    opened: Opened, clock: Clock, store_url: str
 ) -> None:
-    store = opened()
-    desk = Desk(store)
+    desk = Desk(store := opened())
     for name in ("told", "idle", "busy"):
         await desk.call(name, ask(user(name)))
     told = await store.complete("told", reward=0.5, success=1.0, outcome={"by": "ada@example.com"})
@@ -208,9 +206,7 @@ async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
         assert [connection.execute(table.select()).first() for table in (SESSIONS, CALLS, answers)] == [None] * 3
 
 
-async def test_other_endpoints_are_left_alone(
-    opened: Callable[[], StoreRecorder], clock: Clock, store_url: str
-) -> None:
+async def test_other_endpoints_are_left_alone(opened: Opened, clock: Clock, store_url: str) -> None:
     store = opened()
     await Desk(store).call("s", ask(user("a")))
     await store.complete("s")
@@ -223,11 +219,8 @@ def test_an_endpoints_hub_is_its_own(sqlite_url: str, tmp_path: Path) -> None:
     assert (tmp_path / "loom-endpoint-end.db").exists()
 
 
-async def test_a_damaged_session_does_not_stop_the_others(
-    opened: Callable[[], StoreRecorder], clock: Clock, store_url: str
-) -> None:
-    store = opened()
-    desk = Desk(store)
+async def test_a_damaged_session_does_not_stop_the_others(opened: Opened, clock: Clock, store_url: str) -> None:
+    desk = Desk(store := opened())
     for name in ("a", "b"):
         await desk.call(name, ask(user("x")))
         await store.complete(name)

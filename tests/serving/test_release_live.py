@@ -42,7 +42,7 @@ from tests.serving.releasing import (
     strangers,
     ways,
 )
-from tests.serving.scripted import ScriptedEngine
+from tests.serving.scripted_engine import ScriptedEngine
 
 pytestmark = [needs("HAProxy"), pytest.mark.usefixtures("one_thread")]
 Ports = Callable[[], int]

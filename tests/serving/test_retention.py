@@ -1,8 +1,10 @@
 """What was served moves on: from the hub into files, out of the files; and a person's is deleted from all of them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from loomrl.store.archives import list_files
 from loomrl.store.bus_messages import MESSAGES
 from loomrl.store.datasets import identified, list_datasets, read_rows, record_dataset
 from loomrl.store.endpoints import Arm, set_endpoint
-from loomrl.store.erasures import ERASURES, open_erasures
+from loomrl.store.erasures import ERASURES, Erasure, open_erasures
 from loomrl.store.events import EVENTS
 from loomrl.store.feedback import FEEDBACK, append_feedback
 from loomrl.store.log import metadata
@@ -43,6 +45,20 @@ from tests.serving.scripted import Desk, ask, user
 
 TERMS = SweepTerms(idle_s=0.0, days=30, archive_days=90)
 BEGIN = 1_000_000 * DAY_S / 50
+
+
+@contextmanager
+def cut_off(at: str, *modules: ModuleType) -> Iterator[None]:
+    """What is done here is killed when it gets to that function."""
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in modules:
+            patch.setattr(module, at, killed, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 class House:
@@ -77,6 +93,9 @@ class House:
 
     def archive(self) -> None:
         self.sweeper.sweep_sessions(now=self.now + 1)
+
+    def forget(self, person: str) -> Erasure:
+        return forget(self.db, self.hub, "end", person, at=self.now)
 
     def later(self, days: float) -> SweptTrajectories:
         self.now += days * DAY_S
@@ -172,26 +191,16 @@ async def test_control_steps_come_back_from_files_too(house: House) -> None:
 
 
 @pytest.mark.parametrize("at", ["write_file", "ids_in", "find_erased", "move_file"])
-async def test_a_round_that_is_cut_off_is_finished_by_a_later_one(
-    house: House, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
+async def test_a_round_that_is_cut_off_is_finished_by_a_later_one(house: House, at: str) -> None:
     for name in ("s", "t"):
         await house.talk(name)
     house.archive()
-    with monkeypatch.context() as patch:
-        for module in (archive, sweep):
-            patch.setattr(module, at, killed, raising=False)
-        with pytest.raises(KeyboardInterrupt):
-            house.later(40)
-    house.now += 3600
-    house.sweeper.sweep_trajectories(now=house.now)
+    with cut_off(at, archive, sweep):
+        house.later(40)
+    house.later(1 / 24)
     assert (house.in_hub(), house.in_files()) == (set(), {"s", "t"})
     assert [file.state for file in list_files(house.db, "end")] == ["kept"]
     assert len(list(house.files.rglob("bytes"))) == 1
-
-
-def killed(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt
 
 
 # -- people -----------------------------------------------------------------------------------------------------------
@@ -214,7 +223,7 @@ async def test_everything_of_a_person_is_deleted_and_the_record_of_it_stays(hous
         connection.execute(SESSIONS.table.update().where(SESSIONS.c.id == "elsewhere").values(endpoint="x"))
     house.judge("filed", "hot", "his", "nobodys")
     observe(house.db, "ada", "hot", "bob")
-    done = forget(house.db, house.hub, "end", "ada", at=house.now)
+    done = house.forget("ada")
     expected = {"sessions": 4, "calls": 5, "feedback": 2, "trajectories": 3, "archived": 1, "observations": 2}
     assert {name: done.counts[name] for name in expected} == expected
     assert house.in_hub() == {"his", "nobodys"}
@@ -228,7 +237,7 @@ async def test_everything_of_a_person_is_deleted_and_the_record_of_it_stays(hous
         assert set(connection.scalars(select(participants.c.session))) == {"his", "elsewhere"}
     ((_, event),) = EVENTS.read(house.db, kind="person.forgotten")
     assert (event.subject, event.data) == (person_hash("end", "ada"), {"endpoint": "end", **done.counts})
-    assert not any(forget(house.db, house.hub, "end", "nobody", at=house.now).counts.values())
+    assert not any(house.forget("nobody").counts.values())
 
 
 async def test_what_was_told_of_a_person_is_deleted_too_and_data_sets_stay_what_they_were(house: House) -> None:
@@ -254,7 +263,7 @@ async def test_what_was_told_of_a_person_is_deleted_too_and_data_sets_stay_what_
         pass
     told = [message for message in on_bus(house.db) if b'"hot"' in message or b"words of ada" in message]
     assert len(told) == 2
-    done = forget(house.db, house.hub, "end", "ada", at=house.now)
+    done = house.forget("ada")
     assert (done.counts["rewards"], done.counts["messages"]) == (1, 2)
     left = b"".join(on_bus(house.db))
     assert b'"hot"' not in left
@@ -290,7 +299,7 @@ async def test_no_name_is_stored_only_its_hash(house: House) -> None:
     await house.talk("s", "Ada Lovelace")
     house.archive()
     opt_out(house.db, "end", ["Ada Lovelace"], at=1.0)
-    forget(house.db, house.hub, "end", "Bob Babbage", at=1.0)
+    house.forget("Bob Babbage")
     with house.db.read() as connection:
         for table in metadata.sorted_tables:
             text = str(connection.execute(select(table)).all())
@@ -300,17 +309,15 @@ async def test_no_name_is_stored_only_its_hash(house: House) -> None:
 
 
 @pytest.mark.parametrize("at", ["erase", "keep_erasure", "take_out", "forget_units", "finish_erasure"])
-async def test_a_deletion_that_is_cut_off_is_finished(house: House, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+async def test_a_deletion_that_is_cut_off_is_finished(house: House, at: str) -> None:
     await house.talk("filed", "ada", text="her filed words")
     house.archive()
     house.later(40)
     await house.talk("hot", "ada")
     house.archive()
     house.judge("filed", "hot")
-    with monkeypatch.context() as patch:
-        patch.setattr(erasure, at, killed)
-        with pytest.raises(KeyboardInterrupt):
-            forget(house.db, house.hub, "end", "ada", at=house.now)
+    with cut_off(at, erasure):
+        house.forget("ada")
     assert len(open_erasures(house.db, "end")) == 1
     assert open_erasures(house.db, "another") == []
     assert finish(house.db, house.hub, "end", at=house.now) == 1
@@ -321,22 +328,16 @@ async def test_a_deletion_that_is_cut_off_is_finished(house: House, monkeypatch:
 
 
 @pytest.mark.parametrize("at", ["read_file", "write_file", "move_file", "delete_file", "drop_file"])
-async def test_a_file_that_was_being_rewritten_loses_nobody_else_and_keeps_nobody(
-    house: House, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
+async def test_a_file_that_was_being_rewritten_loses_nobody_else_and_keeps_nobody(house: House, at: str) -> None:
     await house.talk("filed", "ada", text="her filed words")
     await house.talk("another", text="other words")
     house.archive()
     house.later(40)
-    with monkeypatch.context() as patch:
-        for module in (archive, sweep):
-            patch.setattr(module, at, killed, raising=False)
-        with pytest.raises(KeyboardInterrupt):
-            forget(house.db, house.hub, "end", "ada", at=house.now)
+    with cut_off(at, archive, sweep):
+        house.forget("ada")
     finish(house.db, house.hub, "end", at=house.now)
     assert (house.in_files(), house.bytes_of("her filed words")) == ({"another"}, [])
-    house.now += 3600
-    house.sweeper.sweep_trajectories(now=house.now)
+    house.later(1 / 24)
     assert (house.in_files(), house.bytes_of("her filed words")) == ({"another"}, [])
     assert {file.state for file in list_files(house.db, "end")} == {"kept"}
 
@@ -349,7 +350,7 @@ async def test_whoever_stores_something_meanwhile_deletes_it(house: House, monke
     append = house.hub.append
 
     def late(payloads: Any) -> list[int]:
-        forget(house.db, house.hub, "end", "ada", at=house.now)
+        house.forget("ada")
         return append(payloads)
 
     with monkeypatch.context() as patch:
@@ -359,19 +360,17 @@ async def test_whoever_stores_something_meanwhile_deletes_it(house: House, monke
 
     await house.talk("old", "ada", text="her words")
     await house.talk("another")
-    house.now += 2 * 3600
-    house.sweeper.sweep_trajectories(now=house.now)
+    house.later(1 / 12)
     house.archive()
     write = archive.write_file
 
     def later(url: str, trajectories: Any) -> None:
-        forget(house.db, house.hub, "end", "ada", at=house.now)
+        house.forget("ada")
         write(url, trajectories)
 
     with monkeypatch.context() as patch:
         patch.setattr(archive, "write_file", later)
-        house.now += 40 * DAY_S
-        house.sweeper.sweep_trajectories(now=house.now)
+        house.later(40)
     assert (house.in_hub(), house.in_files(), house.bytes_of("her words")) == (set(), {"another"}, [])
     house.later(1)
     with house.db.read() as connection:
@@ -379,14 +378,12 @@ async def test_whoever_stores_something_meanwhile_deletes_it(house: House, monke
     assert house.in_files() == {"another"}
 
 
-async def test_a_round_finishes_deletions_and_keeps_the_ages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_round_finishes_deletions_and_keeps_the_ages(house: House) -> None:
     for name, person in (("a", "ada"), ("b", "")):
         await house.talk(name, person)
     house.archive()
-    with monkeypatch.context() as patch:
-        patch.setattr(erasure, "erase", killed)
-        with pytest.raises(KeyboardInterrupt):
-            forget(house.db, house.hub, "end", "ada", at=house.now)
+    with cut_off("erase", erasure):
+        house.forget("ada")
     assert house.later(1000) == SweptTrajectories(archived=1, deleted=1)
     assert (house.in_hub(), open_erasures(house.db, "end")) == (set(), [])
 

@@ -38,7 +38,7 @@ from loomrl.serving.wording import CallReader, read_call, to_messages, write_cal
 from loomrl.types import Message
 from tests.inference.sample_models import TEMPLATE, logprobs, tiny_model, tiny_tokenizer
 from tests.inference.sample_pictures import noise, plain_logprobs, seeing_model, seeing_tokenizer
-from tests.serving.scripted import ScriptedEngine
+from tests.serving.scripted_engine import ScriptedEngine
 from tests.serving.waiting import refuses
 
 pytestmark = pytest.mark.usefixtures("one_thread")
