@@ -145,7 +145,6 @@ def test_missed_update_too_small_for_the_tolerance_is_seen_by_answers_that_did_n
     plant(algo, monkeypatch, miss, tmp_path, 99)
     with pytest.raises(PolicyError, match="bit by bit as it did before the update"):
         algo.train()
-    algo.stop()
 
 
 def test_damage_that_only_early_positions_read_is_seen_by_the_shortest_probe(
@@ -182,7 +181,6 @@ def test_fault_in_a_remote_runner_is_named_with_the_runner(tmp_path: Path) -> No
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
     with pytest.raises(PolicyError, match=r"published twice.*Engine 0, probe \d: .* off what the learner says"):
         algo.train()
-    algo.stop()
 
 
 LONG = 800

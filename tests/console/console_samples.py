@@ -98,7 +98,6 @@ PAGES = {
     "endpoint": "/endpoints/support",
     "releases": "/releases",
     "release": "/releases/support-1",
-    "evidence": "/releases/support-1/evidence",
     "verdicts": "/verdicts",
     "verdict": "/verdicts/verdict-1",
     "rewards": "/rewards",
@@ -111,7 +110,7 @@ PAGES = {
     "monitor": "/monitor",
     "feedback": "/feedback",
     "explore": "/explore",
-    "audit": "/audit?kind=run&subject=math-1",
+    "audit": "/audit",
     "keys": "/keys",
 }
 """Every page, by the name of its picture."""
