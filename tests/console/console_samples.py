@@ -26,7 +26,7 @@ from loomrl.gym.policy import ConstantPolicy, OraclePolicy, PolicyFactory
 from loomrl.hub import open_hub
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.load import dump
-from loomrl.picture import drawn
+from loomrl.picture import to_png
 from loomrl.release.controller import Controller
 from loomrl.release.ledger import ReleaseDraft, begin_release
 from loomrl.serving.split import choose_arm
@@ -427,7 +427,7 @@ def with_picture() -> Trajectory:
     image = np.zeros((48, 64, 3), np.uint8)
     image[8:40, 12:52] = (42, 120, 214)
     asked_of = Turn(
-        (Message("user", "Which colour is the box?", (drawn(image),)),), "<answer>blue</answer>", Reward(1.0, {}, 1.0)
+        (Message("user", "Which colour is the box?", (to_png(image),)),), "<answer>blue</answer>", Reward(1.0, {}, 1.0)
     )
     return talk("picture", (asked_of,), task=Task("Multimodal", "1.0.0", "colour", 1, 5))
 
