@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from loomrl.console.page import PAGE, PageRequest, Pages
 from loomrl.console.session import ConsoleRole
-from loomrl.errors import ConfigError, StoreAway, StoreError
+from loomrl.errors import ConfigError, DataError, StoreAway, StoreError
 from loomrl.http.site import Refused
 from loomrl.record.declaration import Action, Detail, Found, Page, Query, Record, path_to
 from loomrl.store.events import EVENTS
@@ -93,7 +93,7 @@ class ListPage(Generic[R]):
             return self.detail.find(visit.source.db, visit.segment("id"))
         except StoreAway:
             raise
-        except StoreError as error:
+        except (ConfigError, DataError, StoreError) as error:
             raise Refused(404, str(error)) from None
 
     def show_one(self, visit: PageRequest, found: Found | None = None, **more: Any) -> Response:
