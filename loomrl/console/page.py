@@ -71,14 +71,6 @@ def _finalize(value: Any) -> Any:
     return "–" if value is None else value
 
 
-def _link(text: Any, path: str) -> Markup:
-    return Markup('<a href="{}">{}</a>').format(path, word.visible(str(text)))
-
-
-def _plain_text(text: Any, path: str) -> str:
-    return str(text)
-
-
 def code(text: str) -> Markup:
     """A sentence whose parts in backticks are shown as code."""
     parts = re.split(r"`([^`\n]+)`", word.visible(text))
@@ -105,7 +97,6 @@ def environment(saved: object = None) -> Environment:
     for name in ("number", "signed", "count", "percent", "lasting", "clock", "iso", "ago", "short"):
         made.filters[name] = getattr(word, name)
     made.filters["code"] = code
-    made.filters["to"] = _plain_text if saved else _link
     made.globals["saved"] = saved
     made.policies["json.dumps_kwargs"] = {"sort_keys": False}
     made.filters["query"] = lambda fields: urlencode(fields, doseq=True)
@@ -301,8 +292,3 @@ def local(path: str) -> str:
     """The path if it is one of this site, else the first page."""
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path and "\r" not in path
     return path if is_ours else "/"
-
-
-def safe(html: str) -> Markup:
-    """Markup that we made of escaped parts."""
-    return Markup(html)

@@ -54,7 +54,6 @@ _TEXTS: Mapping[Form, Callable[[Any], str]] = {
     Form.SHARE: word.percent,
     Form.SIGNED: word.signed,
     Form.HASH: lambda value: value[:HASHED],
-    Form.INTERVAL: lambda value: "",
 }
 
 

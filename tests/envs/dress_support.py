@@ -5,11 +5,9 @@ A dress is drawn from a seed and composed of independent layers, so that a right
 
 import json
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from random import Random
 
-from loomrl.envs.math.answer import MathAnswer
 from loomrl.envs.math.form import Form
 from loomrl.envs.math.notation import latex
 from loomrl.envs.math.syntax import read
@@ -34,9 +32,7 @@ OPENINGS = (
 SPACES = ("\u2009", "\u202f", "\u00a0", "\u200a")
 
 
-def wrap_answer(
-    text: str, seed: int, *, marks: tuple[str, ...] = MARKS, leads: tuple[str, ...] = LEADS, loud: bool = True
-) -> str:
+def wrap_answer(text, seed, *, marks=MARKS, leads=LEADS, loud=True):
     """`text` with words before it, marks of emphasis around it and a full stop behind it."""
     rng = Random(f"answer {seed}")
     lead = rng.choice(leads)
@@ -59,7 +55,7 @@ def wrap_answer(
     return f"{lead}{mark.format(text)}{tail}"
 
 
-def _list(text: str, rng: Random) -> str:
+def _list(text, rng):
     """Lines as a list, with bullets or numbers, some of them bold."""
     bullet, mark, tail = (
         rng.choice(("", "", "- ", "* ", "• ", "{}. ")),
@@ -70,7 +66,7 @@ def _list(text: str, rng: Random) -> str:
     return "\n".join(bullet.format(number) + mark.format(line) + tail for number, line in lines)
 
 
-def add_tags(answer: str, seed: int) -> str:
+def add_tags(answer, seed):
     """A reply with this answer between tags."""
     rng = Random(f"tags {seed}")
     around = rng.choice(("{}", "{}", "{}", " {} ", "\n{}\n"))
@@ -125,7 +121,7 @@ _SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _VULGAR = {"1/2": "½", "1/3": "⅓", "2/3": "⅔", "1/4": "¼", "3/4": "¾", "1/5": "⅕", "5/8": "⅝"}
 
 
-def wrap_math(text: str, answer: MathAnswer, family: str, seed: int) -> str:
+def wrap_math(text, answer, family, seed):
     """An answer of Math: another notation, names and units, then words and marks."""
     rng = Random(f"math {seed}")
     named = _name(_notation(text, answer, rng), answer, rng)
@@ -143,7 +139,7 @@ def wrap_math(text: str, answer: MathAnswer, family: str, seed: int) -> str:
     return wrap_answer(label + named, seed, marks=MATH_MARKS, leads=leads, loud=False)
 
 
-def _topic(family: str, answer: MathAnswer) -> str:
+def _topic(family, answer):
     kinds = {"set": "solutions", "tuple": "system", "interval": "interval", "equation": "line"}
     if answer.kind in kinds:
         return kinds[answer.kind]
@@ -159,7 +155,7 @@ def _topic(family: str, answer: MathAnswer) -> str:
     return units.get(answer.unit) or named.get(name, "number")
 
 
-def _notation(text: str, answer: MathAnswer, rng: Random) -> str:
+def _notation(text, answer, rng):
     """The same mathematics in LaTeX, with typographic signs, or as it is."""
     style = rng.choice(("plain", "plain", "latex", "signs", "signs", "thousands"))
     if style == "latex" and answer.kind in ("value", "antiderivative"):
@@ -178,7 +174,7 @@ def _notation(text: str, answer: MathAnswer, rng: Random) -> str:
     return text
 
 
-def _name(text: str, answer: MathAnswer, rng: Random) -> str:
+def _name(text, answer, rng):
     """With what the kind of answer has around it: unknowns, `+ c`, a unit."""
     if answer.kind == "antiderivative":
         return text + rng.choice(("", " + C", " + c", "+c", " + K", " + C, where C is a constant", " + constant"))
@@ -205,7 +201,7 @@ def _name(text: str, answer: MathAnswer, rng: Random) -> str:
     return text
 
 
-def _solutions(values: list[str], answer: MathAnswer, rng: Random) -> str:
+def _solutions(values, answer, rng):
     name = answer.names[0] if answer.names else "x"
     rng.shuffle(values)
     style = rng.choice(("list", "set", "named", "subscript", "subscript", "underscore", "in"))
@@ -226,7 +222,7 @@ def _solutions(values: list[str], answer: MathAnswer, rng: Random) -> str:
     return joint.join(f"{name}{n} = {value}" for n, value in zip(below, values, strict=True))
 
 
-def nearby(text: str, rng: Random) -> str:
+def nearby(text, rng):
     """The text with one of its numbers changed a little."""
     found = list(re.finditer(r"\d+(?:\.\d+)?", text))
     if not found:
@@ -248,11 +244,11 @@ COMMAND_MARKS = (
     "{verb}:  {argument}", "{verb}:\n{argument}",
 )  # fmt: skip
 ALONE = ("{verb}:", "{verb}:", "**{verb}:**", "`{verb}:`", "{VERB}", "**{VERB}**")
-CASES: tuple[Callable[[str], str], ...] = (str, str, str.capitalize, str.lower)
+CASES = (str, str, str.capitalize, str.lower)
 CLOSINGS = ("", "", "", "\n", "\n\nThat is my choice.", "\n\n*This follows from what was said.*")
 
 
-def wrap_commands(text: str, seed: int, verbs: tuple[str, ...]) -> str:
+def wrap_commands(text, seed, verbs):
     """The commands of `text`, one a line, each in the same dress; other lines stay."""
     rng = Random(f"command {seed}")
     bullet = rng.choice(BULLETS)
@@ -276,7 +272,7 @@ def wrap_commands(text: str, seed: int, verbs: tuple[str, ...]) -> str:
     return f"{rng.choice(OPENINGS)}{body}{rng.choice(CLOSINGS)}"
 
 
-def _vary(line: str, rng: Random) -> str:
+def _vary(line, rng):
     """The content of a command in another form: a list over several lines, colons for equals signs, a question."""
     verb, _, argument = line.partition(": ")
     if verb == "SOLVE" and ", " in argument and rng.random() < 0.2:
@@ -288,14 +284,14 @@ def _vary(line: str, rng: Random) -> str:
     return f"{line}?" if verb == "ASK" and rng.random() < 0.2 else line
 
 
-def _end(verb: str, argument: str, tail: str) -> str:
+def _end(verb, argument, tail):
     return argument if verb == "SAY" else argument + tail
 
 
 # Tools and code
 
 
-def wrap_call(text: str, seed: int) -> str:
+def wrap_call(text, seed):
     """A call of a tool: fenced, without its tag, `parameters` for `arguments`, over several lines."""
     rng = Random(f"call {seed}")
     call = json.loads(text.removeprefix("<tool_call>").removesuffix("</tool_call>"))
@@ -311,7 +307,7 @@ def wrap_call(text: str, seed: int) -> str:
     return f"{rng.choice(('', 'I call a tool.', 'Next:'))}\n{around.replace('{}', shown)}{rng.choice(('', chr(10)))}"
 
 
-def wrap_code(text: str, name: str, seed: int, *, classes: bool) -> str:
+def wrap_code(text, name, seed, *, classes):
     """A block of code: another fence, blanks before it, the function as the method of a class."""
     rng = Random(f"code {seed}")
     code = text.removeprefix("```python\n").removesuffix("\n```")
@@ -324,7 +320,7 @@ def wrap_code(text: str, name: str, seed: int, *, classes: bool) -> str:
     return f"{rng.choice(OPENINGS)}{block}{rng.choice(('', chr(10), ' ', chr(10) * 2 + 'It runs in linear time.'))}"
 
 
-def _in_class(code: str, name: str, rng: Random) -> str:
+def _in_class(code, name, rng):
     static = rng.random() < 0.5
     head = f"    @staticmethod\n    def {name}(" if static else f"    def {name}(self, "
     body = "\n".join("    " + line if line else line for line in code.split("\n")[1:])

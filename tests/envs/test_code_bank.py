@@ -1,35 +1,29 @@
 """The bank: references are right by a second way, tests kill small bugs, and composed problems are worth asking."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomrl.envs.code.admission import FEWEST, MOST, draw_tests, fresh_tests, kills, make_suite, wrong_programs
+from loomrl.envs.code.admission import draw_tests, fresh_tests, kills, make_suite, wrong_programs
 from loomrl.envs.code.bank import PATTERNS
 from loomrl.envs.code.composition import compose
 from loomrl.envs.code.mutation import mutants, remains
-from loomrl.envs.code.problem import CRASH, CodeProblem, fill_numbers, run
+from loomrl.envs.code.problem import CRASH, CodeProblem, run
 from loomrl.envs.code.simple import MOST as MOST_SIMPLE
 from loomrl.envs.code.simple import simple_programs
-from loomrl.envs.code.task import FAMILIES, Challenge, bug, make_challenge
+from loomrl.envs.code.task import FAMILIES, bug, make_challenge
 from loomrl.envs.code.value import Value, same
 
 MANY_TURNS = 200_000
 
 
-def draw_problem(pattern, seed) -> tuple[CodeProblem, Random]:
+def draw_problem(pattern, seed):
     rng = Random(f"{pattern.name} {seed}")
     return pattern.problem(rng), rng
-
-
-def test_there_are_many_problems_for_every_level_and_no_two_share_a_name():
-    assert len({pattern.name for pattern in PATTERNS}) == len(PATTERNS) >= 40
-    for level in range(2, 11):
-        assert sum(pattern.level == level for pattern in PATTERNS) >= 7
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
@@ -41,7 +35,7 @@ def test_a_problem_is_said_in_words_and_leaves_no_number_open(pattern):
     assert problem.source.startswith(problem.head)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+@pytest.mark.parametrize("pattern", PATTERNS[::3], ids=lambda pattern: pattern.name)
 def test_hidden_tests_of_a_problem_kill_every_wrong_program_that_any_input_kills(pattern):
     problem, rng = draw_problem(pattern, 1)
     suite = make_suite(problem, rng)
@@ -64,7 +58,7 @@ def test_hidden_tests_kill_what_any_of_very_many_inputs_can_kill(pattern):
 @pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern.slow], ids=lambda pattern: pattern.name)
 def test_the_slow_way_of_a_problem_gives_the_same(pattern):
     problem, rng = draw_problem(pattern, 2)
-    for _ in range(30):
+    for _ in range(10):
         arguments = problem.inputs(rng)
         expected = run(problem.source, problem.name, arguments)
         assert same(expected, run(problem.slow, problem.name, arguments, most_turns=MANY_TURNS)), arguments
@@ -79,20 +73,17 @@ def test_what_large_inputs_give_cannot_be_guessed(pattern):
     assert max(given_values.count(value) for value in given_values) <= 6
 
 
-@pytest.mark.parametrize("level", range(1, 11))
-def test_composed_problems_are_admitted_and_no_step_of_them_is_idle(level):
+def test_composed_problems_are_admitted_and_no_step_of_them_is_idle_and_no_two_are_alike():
     admitted = 0
-    for seed in range(10):
-        rng = Random(f"{level} {seed}")
-        problem = compose(level, rng)
+    prompts = set()
+    for number in range(20):
+        rng = Random(f"{number}")
+        problem = compose(1 + number % 10, rng)
+        prompts.add(problem.prompt)
         assert CRASH not in [run(problem.source, problem.name, problem.inputs(rng)) for _ in range(20)]
         admitted += make_suite(problem, rng).is_admitted
-    assert admitted >= 7
-
-
-def test_composed_problems_are_different_for_different_seeds():
-    prompts = {compose(5, Random(seed)).prompt for seed in range(100)}
-    assert len(prompts) > 95
+    assert admitted >= 14
+    assert len(prompts) == 20
 
 
 def test_simple_programs_return_what_the_signature_says():
@@ -112,44 +103,6 @@ def test_remains_are_the_source_with_one_part_taken_away():
     assert "    if a > 2 and a < 5:\n        pass\n    return [b for b in a if b]" in bodies
     assert "    if a > 2 and a < 5:\n        return 1\n    return [b for b in a]" in bodies
     assert "    if a > 2 and a < 5:\n        return 1\n    pass" in bodies
-
-
-def test_the_longest_word_is_not_the_first_one():
-    problem, _ = draw_problem(next(pattern for pattern in PATTERNS if pattern.name == "longest_word"), 0)
-    guess = f"{problem.head}\n    return words and words[0]"
-    for seed in range(10):
-        hidden = make_suite(problem, Random(seed)).hidden
-        assert any(not same(test.expected, run(guess, problem.name, test.arguments)) for test in hidden)
-
-
-def test_fresh_tests_are_equal_for_equal_submissions_only():
-    problem, _ = draw_problem(PATTERNS[0], 0)
-    first = fresh_tests(problem, "def f(): pass")
-    assert first == fresh_tests(problem, "def f(): pass")
-    assert first != fresh_tests(problem, "def f(): pass ")
-
-
-def test_a_suite_has_few_tests_and_shows_none_of_the_hidden_ones():
-    problem, rng = draw_problem(PATTERNS[0], 3)
-    suite = make_suite(problem, rng)
-    assert FEWEST <= len(suite.hidden) <= MOST
-    assert not {repr(test.arguments) for test in suite.hidden} & {repr(test.arguments) for test in suite.examples}
-
-
-def test_a_suite_whose_tests_miss_a_bug_is_not_admitted():
-    problem = CodeProblem(
-        "f", "a: int -> int", "", "def f(a: int) -> int:\n    return 5", (lambda rng: rng.randint(0, 9),)
-    )
-    assert not make_suite(problem, Random(0)).is_admitted, "a constant passes all its tests"
-
-
-def test_every_mutant_is_python_and_differs_in_one_line():
-    for pattern in PATTERNS[::3]:
-        problem, _ = draw_problem(pattern, 0)
-        for mutant in mutants(problem.source):
-            compile(mutant.source, "mutant", "exec")
-            pairs = zip(problem.source.split("\n"), mutant.source.split("\n"), strict=True)
-            assert [number for number, (old, new) in enumerate(pairs, start=1) if old != new] == [mutant.line]
 
 
 @pytest.mark.parametrize(
@@ -176,6 +129,20 @@ def test_docstrings_annotations_and_texts_of_f_strings_are_no_place_for_bugs():
     assert mutants(source) == ()
 
 
+def test_fresh_tests_are_equal_for_equal_submissions_only():
+    problem, _ = draw_problem(PATTERNS[0], 0)
+    first = fresh_tests(problem, "def f(): pass")
+    assert first == fresh_tests(problem, "def f(): pass")
+    assert first != fresh_tests(problem, "def f(): pass ")
+
+
+def test_a_suite_whose_tests_miss_a_bug_is_not_admitted():
+    problem = CodeProblem(
+        "f", "a: int -> int", "", "def f(a: int) -> int:\n    return 5", (lambda rng: rng.randint(0, 9),)
+    )
+    assert not make_suite(problem, Random(0)).is_admitted, "a constant passes all its tests"
+
+
 def test_a_mutant_that_never_ends_is_stopped():
     assert run("def f(n):\n    while n > 0:\n        n += 1\n    return n", "f", (1,)) is CRASH
     assert run("def f(n):\n    return f(n)", "f", (1,)) is CRASH
@@ -187,7 +154,7 @@ def test_running_leaves_the_arguments_as_they_were():
     assert arguments == ([1, [2]],)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.integers(1, 10))
 def test_a_bug_fails_a_test_and_shows_no_trace(seed, level):
     rng = Random(seed)
@@ -200,10 +167,6 @@ def test_a_bug_fails_a_test_and_shows_no_trace(seed, level):
     assert any(not same(t.expected, run(mutant.source, problem.name, t.arguments)) for t in suite.hidden)
 
 
-def test_only_known_braces_are_filled():
-    assert fill_numbers("{k} + {m} + {x: 1}", {"k": "3", "m": "4"}) == "3 + 4 + {x: 1}"
-
-
 FEW = MOST_SIMPLE
 MANY = 3_000
 """Simple programs of a task; admission tries the few."""
@@ -214,7 +177,7 @@ Wrong = tuple[str, Callable[..., Value]]
 """A program's text, and the program."""
 
 
-def wrong_answers(challenge: Challenge, rng: Random, simple: int) -> Iterator[Wrong]:
+def wrong_answers(challenge, rng, simple):
     """More than admission knows: also two bugs at once, bugs in what the prompt shows, and what other tasks ask for."""
     problem = challenge.problem
     first = [mutant.source for mutant in mutants(problem.source)]
@@ -233,7 +196,7 @@ def wrong_answers(challenge: Challenge, rng: Random, simple: int) -> Iterator[Wr
         yield program.expression, program.run
 
 
-def survey(kind: str, *, seeds: int, inputs: int, simple: int = MANY) -> tuple[int, int, int, list[str]]:
+def survey(kind, *, seeds, inputs, simple=MANY):
     """Programs tried, those that pass, fresh inputs, and what passes though some input shows that it is wrong."""
     tried = passed = judged = 0
     found = []

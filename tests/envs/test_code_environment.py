@@ -21,7 +21,7 @@ SANDBOX = [
 open_task = opener(CodeEnvironment, "implement", 3, 1)
 
 
-def block(code) -> str:
+def block(code):
     return f"```python\n{code}\n```"
 
 
@@ -29,7 +29,7 @@ class TestInTheSandbox:
     pytestmark = SANDBOX
 
     @pytest.mark.parametrize("family", list(FAMILIES))
-    @pytest.mark.parametrize("level", [1, 6])
+    @pytest.mark.parametrize("level", [1, 6, 10])
     async def test_the_reference_earns_everything(self, family, level):
         environment = await open_task(family, level)
         step = await environment.step(environment.oracle())
@@ -81,7 +81,7 @@ class TestInTheSandbox:
         told = first.observation[0].content
         assert "it returned 'wrong'" in told
         assert not any(f"{test.arguments[0]}, {test.arguments[1]}" in told for test in challenge.hidden)
-        second = await environment.step(block("def f(a, b):\n    raise ValueError('\ud800')".replace("\ud800", "oops")))
+        second = await environment.step(block("def f(a, b):\n    raise ValueError('oops')"))
         assert "ValueError: oops" in second.observation[0].content
         last = await environment.step(block("def f(a, b):\n    return 'wrong'"))
         assert (last.observation, last.terminated, last.reward.total) == ((), True, 0.0)
@@ -140,16 +140,8 @@ async def test_naming_many_lines_finds_none():
         )
 
 
-@pytest.mark.parametrize("level", [1, 2, 3, 6, 10])
-def test_a_review_has_many_lines_that_could_be_wrong_and_none_of_them_often(level):
-    reviews = [make_review(level, seed) for seed in range(16)]
-    places = [review.candidates.index(review.line) for review in reviews]
-    assert min(len(review.candidates) for review in reviews) >= (6 if level == 1 else 8)
-    assert max(places.count(place) for place in places) <= 8
-
-
 @pytest.mark.parametrize("family", list(FAMILIES))
-@pytest.mark.parametrize("level", range(1, 11))
+@pytest.mark.parametrize("level", [1, 5, 10])
 def test_every_task_has_hidden_tests_that_its_prompt_does_not_show(family, level):
     challenge = make_challenge(family, level, 7)
     assert FEWEST <= len(challenge.hidden) <= MOST
@@ -170,7 +162,7 @@ async def test_without_a_sandbox_nothing_runs_and_the_message_says_what_to_insta
 async def test_random_actions_are_functions_with_the_right_name():
     environment = CodeEnvironment()
     await environment.reset(environment.task("implement", 4, 0))
-    actions = {environment.random_action(Random(seed)) for seed in range(30)}
+    actions = {environment.random_action(Random(seed)) for seed in range(15)}
     name = make_challenge("implement", 4, 0).problem.name
-    assert len(actions) > 8
+    assert len(actions) > 5
     assert all(f"def {name}(" in action for action in actions)

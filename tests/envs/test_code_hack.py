@@ -12,7 +12,6 @@ from loomrl.envs.code.grade import LIMITS, Grader, preload, read_reply
 from loomrl.envs.code.problem import CodeProblem
 from loomrl.envs.code.task import LINES_FACTOR, LINES_SLACK, make_challenge
 from loomrl.envs.code.value import says
-from loomrl.gym.base import Step
 from loomrl.gym.sandbox import open_sandbox
 from tests.needs import needs
 
@@ -26,7 +25,7 @@ DOUBLE = CodeProblem(
 )
 
 
-async def submit(code, *, family="implement", level=3, seed=1, **settings) -> Step:
+async def submit(code, *, family="implement", level=3, seed=1, **settings):
     environment = CodeEnvironment({"max_steps": 1, **settings})
     await environment.reset(environment.task(family, level, seed))
     step = await environment.step(f"```python\n{code}\n```")
@@ -34,7 +33,7 @@ async def submit(code, *, family="implement", level=3, seed=1, **settings) -> St
     return step
 
 
-def define_as(family="implement", level=3, seed=1) -> str:
+def define_as(family="implement", level=3, seed=1):
     return make_challenge(family, level, seed).problem.name
 
 

@@ -97,8 +97,7 @@ def test_ordinary_code_can_be_counted(source):
 
 def test_every_reference_can_be_counted():
     steps = (*FILTERS, *MAPS, *ORDERS, *NEIGHBOURS, *MACHINES, *ENDS)
-    sources = [pattern.problem(Random(0)).source for pattern in PATTERNS]
-    sources += [step.draw_numbers(Random(0)).code.replace("return ", "x = ") for step in steps]
+    sources = [step.draw_numbers(Random(0)).code.replace("return ", "x = ") for step in steps]
     assert [refusal(source) for source in sources if countable(f"items = []\n{source}") is None] == []
 
 
@@ -190,7 +189,7 @@ def test_fences_may_be_of_either_kind_and_indented(text, code):
 
 def test_the_method_of_the_only_class_that_has_it_is_the_function():
     code = with_function(SOLUTION, "f")
-    names: dict[str, object] = {}
+    names = {}
     exec(code, names)
     assert names["f"](3) == 3
 
@@ -235,13 +234,6 @@ def test_values_are_written_alike_if_they_are_the_same_and_only_then(one, other)
         assert says(write_value(mine).encode(), write_value(theirs).encode()) == same(mine, theirs) or not exact
         near = says(write_value(mine).encode(), write_value(theirs).encode(), tolerance=1e-6)
         assert near == same(mine, theirs, tolerance=1e-6) or not exact
-
-
-@given(VALUES, VALUES)
-def test_sameness_is_symmetric_and_implies_equality(one, other):
-    assert same(one, other) == same(other, one)
-    if same(one, other):
-        assert one == other
 
 
 @pytest.mark.parametrize(

@@ -87,15 +87,6 @@ def test_no_single_line_keeps_the_rules_of_all_partners():
     assert sum(line.emotional_appropriateness for line in kept) / 300 < 0.45
 
 
-def test_moods_are_told_in_words_that_keywords_do_not_give_away():
-    rules = [Manners(5, Random(seed)) for seed in range(200)]
-    told = {(found._moods[0], found.tone(0)) for found in rules}
-    angry = {mood for mood, tone in told if "angry" in tone}
-    happy = {mood for mood, tone in told if "happy" in tone or "happier" in tone}
-    assert angry == {UPSET, ""}
-    assert happy == {UPSET, GLAD}
-
-
 def test_easy_tasks_ask_for_no_manners():
     assert Manners(2, Random(0)).prompt == ""
     assert Manners(2, Random(0)).tone(0) == ""
@@ -180,11 +171,6 @@ def test_doubts_conditions_and_contradictions_are_unclear(text):
 )
 def test_what_is_not_said_is_not_read(text):
     assert refund(text) == "unnamed"
-
-
-@given(st.text(max_size=200))
-def test_no_text_raises(text):
-    read_claims(f"The refund {text} possible {text}", ACTIONS)
 
 
 PIECES = "refund is not possible exchange , . ; but and the no it that wrong"

@@ -1,7 +1,6 @@
 """The four kinds of conversation: what solves them, and what must not."""
 
 import asyncio
-import time
 from random import Random
 
 import pytest
@@ -14,13 +13,11 @@ from loomrl.envs.dialogue.interview import CORRECTION_FROM, Interview
 from loomrl.envs.dialogue.negotiation import Negotiation
 from loomrl.envs.dialogue.scene import DialogueAct, parse_act, slots
 from loomrl.envs.dialogue.support import Support
-from loomrl.errors import ConfigError
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.guard import check_step
 from loomrl.gym.policy import OraclePolicy
-from loomrl.store import open_store
-from loomrl.store.judgements import answer, waiting
 from loomrl.types import End
+from tests.envs.play_support import answer_queue, people
 
 
 async def open_task(family, level=1, seed=0, **settings):
@@ -240,11 +237,6 @@ def test_the_first_rule_that_fits_counts():
         assert scene._action == scene._rules[places[0]].action
 
 
-async def test_a_judge_that_does_not_exist_is_refused():
-    with pytest.raises(ConfigError, match="openai"):
-        DialogueEnvironment({"judge": {"kind": "oracle"}})
-
-
 PIECES = (
     "ASK: ", "ANSWER: ", "OFFER: ", "ACCEPT: ", "ARGUE: ", "RESOLVE: ", "SAY: ", "\n", "city", "price", "=", ",", "100",
     "Y1", "refund", "order", "action", "is not possible", "please", "\ud800", "é\u0301", "\x00", "{}", "ſ", "İ", "٣",
@@ -266,32 +258,17 @@ async def test_whatever_is_said_gets_an_answer(family, level, pieces):
             break
 
 
-async def played_before_people(sqlite_url, timeout_s):
-    settings = {"judge": {"kind": "human", "store": sqlite_url, "timeout_s": timeout_s}}
-    environment = DialogueEnvironment(settings)
-    task = environment.task("support", 4, 0)
-    return await run_episode(environment, OraclePolicy(environment, None), Attempt(id="1", task=task, group="g"))
+async def test_people_judge_the_whole_conversation_and_without_an_answer_it_has_failed(sqlite_url):
+    async def play(timeout_s):
+        environment = DialogueEnvironment(people(sqlite_url, timeout_s))
+        task = environment.task("support", 4, 0)
+        return await run_episode(environment, OraclePolicy(environment, None), Attempt(id="1", task=task, group="g"))
 
-
-async def answer_queue(sqlite_url):
-    with open_store(sqlite_url) as db:
-        async with asyncio.timeout(20):
-            while not (found := waiting(db, now=time.time())):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        answer(db, found[0].id, "good", who="ann", at=time.time())
-    return found[0]
-
-
-async def test_people_judge_the_whole_conversation(sqlite_url):
-    trajectory, asked = await asyncio.gather(played_before_people(sqlite_url, 20.0), answer_queue(sqlite_url))
+    masked = await play(0.3)
+    assert (masked.end, masked.failure.boundary, masked.failure.kind) == (End.FAILED, "scorer", "ScorerError")
+    trajectory, asked = await asyncio.gather(play(20.0), answer_queue(sqlite_url, "good"))
     assert trajectory.end is End.TERMINATED
     assert trajectory.reward.parts["coherence"] == pytest.approx(0.08 * 2 / 3)
     assert [message.content for message in asked.conversation if message.role == "assistant"] == [
         turn.action for turn in trajectory.turns
     ]
-
-
-async def test_without_an_answer_the_episode_is_masked(sqlite_url):
-    trajectory = await played_before_people(sqlite_url, 0.3)
-    assert trajectory.end is End.FAILED
-    assert (trajectory.failure.boundary, trajectory.failure.kind) == ("scorer", "ScorerError")

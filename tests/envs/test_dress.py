@@ -46,40 +46,40 @@ class Wardrobe(NamedTuple):
     """Tasks of the full test."""
 
 
-def bare(action: str) -> str:
+def bare(action):
     return action.partition("<answer>")[2].partition("</answer>")[0]
 
 
-def commands(*verbs: str) -> Callable[[BaseEnvironment, Task, str], str]:
+def commands(*verbs):
     return lambda environment, task, action: wrap_commands(action, task.seed, verbs)
 
 
-def dress_answer(_: BaseEnvironment, task: Task, action: str) -> str:
+def dress_answer(_, task, action):
     return add_tags(wrap_answer(bare(action), task.seed), task.seed)
 
 
-def dress_math(environment: MathEnvironment, task: Task, action: str) -> str:
+def dress_math(environment, task, action):
     return add_tags(wrap_math(bare(action), environment._problem.answer, task.family, task.seed), task.seed)
 
 
-def dress_tool(environment: BaseEnvironment, task: Task, action: str) -> str:
+def dress_tool(environment, task, action):
     if action.startswith("<tool_call>"):
         return wrap_call(action, task.seed)
     return dress_answer(environment, task, action)
 
 
-def dress_code(environment: CodeEnvironment, task: Task, action: str) -> str:
+def dress_code(environment, task, action):
     if environment._challenge is None:
         return dress_answer(environment, task, action)
     challenge = environment._challenge
     return wrap_code(action, challenge.problem.name, task.seed, classes=not challenge.bounded)
 
 
-def guess(environment: BaseEnvironment, task: Task, rng: Random) -> str:
+def guess(environment, task, rng):
     return environment.random_action(rng)
 
 
-def err_math(environment: MathEnvironment, task: Task, rng: Random) -> str:
+def err_math(environment, task, rng):
     problem = environment._problem
     other = MathEnvironment()
     other.ask(other.task(task.family, task.level, task.seed + 1))
@@ -87,7 +87,7 @@ def err_math(environment: MathEnvironment, task: Task, rng: Random) -> str:
     return f"<answer>{rng.choice(attempts)}</answer>"
 
 
-def err_tool(environment: ToolCallEnvironment, task: Task, rng: Random) -> str:
+def err_tool(environment, task, rng):
     """All is done but for one thing: the answer is another, or nothing was called at all."""
     action = environment.oracle()
     if environment._problem.answer is None:
@@ -95,12 +95,12 @@ def err_tool(environment: ToolCallEnvironment, task: Task, rng: Random) -> str:
     return action if action.startswith("<tool_call>") else f"<answer>{nearby(bare(action), rng)}</answer>"
 
 
-def err_memory(environment: MemoryBufferEnvironment, task: Task, rng: Random) -> str:
+def err_memory(environment, task, rng):
     action = environment.oracle()
     return environment.random_action(rng) if action.startswith("ANSWER") else action
 
 
-def err_code(environment: CodeEnvironment, task: Task, rng: Random) -> str:
+def err_code(environment, task, rng):
     return environment.random_action(rng)
 
 
@@ -119,7 +119,7 @@ WARDROBES = (
 FULL = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-def sizes() -> list[object]:
+def sizes():
     """Every environment with a few tasks of each family, and with all that the full test has."""
     found = []
     for wardrobe in WARDROBES:
@@ -137,7 +137,7 @@ SIZES = sizes()
 Act = Callable[[BaseEnvironment, Task], str]
 
 
-async def play(environment: BaseEnvironment, task: Task, act: Act) -> tuple[float, str]:
+async def play(environment, task, act):
     """The success of an episode, and its last action."""
     await environment.reset(task)
     said = ""
@@ -149,7 +149,7 @@ async def play(environment: BaseEnvironment, task: Task, act: Act) -> tuple[floa
     return 0.0, said
 
 
-def tasks(wardrobe: Wardrobe, environment: BaseEnvironment, per_family: int) -> list[Task]:
+def tasks(wardrobe, environment, per_family):
     families = [family for family in environment.families if family != "chess"]  # needs Stockfish
     return [
         environment.task(family, 1 + place % 10, 7_000 + 31 * place + 1009 * number)
@@ -158,22 +158,22 @@ def tasks(wardrobe: Wardrobe, environment: BaseEnvironment, per_family: int) -> 
     ]
 
 
-def right(wardrobe: Wardrobe) -> Act:
+def right(wardrobe):
     return lambda environment, task: wardrobe.dress(environment, task, environment.oracle())
 
 
-def wrong(wardrobe: Wardrobe, draw: int, *, dressed: bool) -> Act:
+def wrong(wardrobe, draw, *, dressed):
     """The same wrong actions for the same draw, undressed or dressed."""
     rng = Random(draw)
 
-    def act(environment: BaseEnvironment, task: Task) -> str:
+    def act(environment, task):
         action = wardrobe.err(environment, task, rng)
         return wardrobe.dress(environment, task, action) if dressed else action
 
     return act
 
 
-async def failing_draw(wardrobe: Wardrobe, environment: BaseEnvironment, task: Task) -> int | None:
+async def failing_draw(wardrobe, environment, task):
     """A draw whose undressed actions earn nothing; None where twenty guesses were right."""
     for draw in range(20):
         success, _ = await play(environment, task, wrong(wardrobe, draw, dressed=False))

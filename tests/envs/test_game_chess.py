@@ -15,6 +15,7 @@ from loomrl.envs.game.spiel import line, open_state
 from loomrl.envs.game.stockfish import FALLBACK, Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.task_mixture import gather
+from tests.envs.play_support import to_the_end
 from tests.needs import needs
 
 pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
@@ -26,7 +27,7 @@ pytestmark = [
 MATE = "6k1/5ppp/8/8/8/8/8/R5K1 w - - 0 1"
 
 
-def script(path, body: str) -> str:
+def script(path, body):
     """A program that pretends to be an engine."""
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
@@ -98,16 +99,12 @@ async def test_a_broken_engine_is_a_failure_and_no_loss(tmp_path):
         await environment.reset(environment.task("chess", 1, 0))
 
 
-@pytest.mark.parametrize("level", range(1, 11))
+@pytest.mark.parametrize("level", [1, 2, 4, 6, 8, 10])
 async def test_the_oracle_wins_every_problem_in_time(level):
     environment = GameEnvironment()
-    for seed in range(2):
-        await environment.reset(environment.task("chess", level, seed))
-        while True:
-            step = await environment.step(environment.oracle())
-            if step.terminated or step.truncated:
-                break
-        assert (step.terminated, step.reward.success) == (True, 1.0)
+    await environment.reset(environment.task("chess", level, 0))
+    step = await to_the_end(environment)
+    assert (step.terminated, step.reward.success) == (True, 1.0)
 
 
 async def test_a_game_that_takes_too_many_moves_is_lost():
@@ -134,7 +131,7 @@ def test_problems_have_both_colours_and_are_mates_where_they_say_so():
 
 def test_random_positions_are_such_that_an_engine_survives_them():
     engine = Stockfish(str(PROGRAM))
-    for seed in range(150):
+    for seed in range(60):
         position = draw_position(Random(seed), "KQRBNP", "KRP")
         board = position.split()[0]
         assert sorted(sign for sign in board.lower() if sign.isalpha()) == sorted("kqrbnpkrp")

@@ -1,6 +1,5 @@
 """The Game environment: what ends a game, what is paid, and what is not."""
 
-import os
 import subprocess
 import sys
 from random import Random
@@ -8,14 +7,12 @@ from random import Random
 import pytest
 
 from loomrl.envs.game import GameEnvironment
-from loomrl.envs.game.begin import find_opening
-from loomrl.envs.game.board import BOARDS, rules_of
+from loomrl.envs.game.board import BOARDS
 from loomrl.envs.game.chess import FAMILY as CHESS
 from loomrl.envs.game.notation import plain
 from loomrl.envs.game.puzzles import PUZZLES
 from loomrl.envs.game.spiel import open_state
 from loomrl.errors import ConfigError
-from loomrl.gym.base import Step
 from tests.envs.play_support import opener
 
 pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
@@ -25,7 +22,7 @@ WITHOUT_ENGINE = (*BOARDS, *PUZZLES)
 open_task = opener(GameEnvironment, "board.tictactoe", 1)
 
 
-async def play(environment: GameEnvironment, choose) -> list[Step]:
+async def play(environment, choose):
     """An episode of what `choose` does, to its end."""
     steps = [await environment.step(choose())]
     while not (steps[-1].terminated or steps[-1].truncated):
@@ -33,7 +30,7 @@ async def play(environment: GameEnvironment, choose) -> list[Step]:
     return steps
 
 
-def sum_of(steps: list[Step], part: str) -> float:
+def sum_of(steps, part):
     return sum(step.reward.parts[part] for step in steps)
 
 
@@ -132,32 +129,16 @@ def test_every_legal_move_has_a_name_of_its_own_that_is_understood(family):
             state.apply_action_with_legality_check(rng.choice(state.legal_actions()))
 
 
-def test_the_rules_say_what_wins_at_this_size():
-    connect = BOARDS["board.connect_four"]
-    nim = BOARDS["board.nim"]
-    assert "3 in a row" in rules_of(connect, connect.sizes[0].game)
-    assert "4 in a row" in rules_of(connect, connect.sizes[9].game)
-    assert "takes the last wins" in rules_of(nim, nim.sizes[0].game)
-    assert "takes the last loses" in rules_of(nim, nim.sizes[9].game)
-
-
-@pytest.mark.parametrize("family", BOARDS)
-def test_openings_come_from_either_seat_and_are_many(family):
-    openings = [find_opening(family, 3, seed) for seed in range(12)]
-    assert len(set(openings)) >= 6
-    seats = set()
-    for opening in openings:
-        state = open_state(BOARDS[family].sizes[2].game)
-        for action in opening:
-            state.apply_action_with_legality_check(action)
-        seats.add(state.current_player())
-    assert seats == {0, 1}
-
-
-@pytest.mark.parametrize("family", ["board.tictactoe", "puzzle.lights"])
-async def test_known_ways_to_cheat_are_many_and_differ(family):
+@pytest.mark.parametrize("family", ["board.tictactoe", "board.nim", "board.hex", "puzzle.lights"])
+async def test_known_ways_to_cheat_are_many_and_pay_no_more_than_chance(family):
     environment = await open_task(family, 5)
-    assert len(set(environment.hacks())) >= 12
+    hacks = environment.hacks()
+    assert len(set(hacks)) >= 12
+    won = []
+    for number, hack in enumerate(hacks):
+        await environment.reset(environment.task(family, 1 + number % 10, number))
+        won.append((await play(environment, lambda: hack))[-1].reward.success)  # noqa: B023
+    assert sum(won) / len(won) <= environment.guess_floor.get(family, environment.ceilings["hacking"]), won
 
 
 async def test_the_order_in_which_moves_are_listed_says_nothing():
@@ -231,31 +212,11 @@ async def test_an_opponent_for_other_games_is_refused():
         await open_task(CHESS, opponent={"kind": "mcts"})
 
 
-@pytest.mark.system
-def test_without_openspiel_the_install_command_is_named(tmp_path):
-    (tmp_path / "pyspiel.py").write_text("raise ModuleNotFoundError('pyspiel')")
-    code = (
-        "import asyncio; from loomrl.envs.game import GameEnvironment as G; e = G()\n"
-        "asyncio.run(e.reset(e.task('puzzle.hanoi', 1, 0)))\n"
-        "asyncio.run(e.reset(e.task('board.hex', 1, 0)))"
-    )
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert "pip install 'loomrl[games]'" in done.stderr.splitlines()[-1]
-    assert "ConfigError" in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.system
-def test_the_environment_is_imported_without_its_backends():
-    code = "import sys, loomrl.envs.game; print(sorted({'pyspiel', 'torch', 'loomrl.inference'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+async def test_without_openspiel_the_install_command_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspiel", None)
+    await open_task("puzzle.hanoi")
+    with pytest.raises(ConfigError, match=r"pip install 'loomrl\[games\]'"):
+        await open_task("board.hex", 1, 999)
 
 
 SMALL_THEN_LARGE = """
@@ -277,7 +238,7 @@ asyncio.run(main())
 """
 
 
-def test_boards_of_y_stay_whole_when_larger_ones_are_opened() -> None:
+def test_boards_of_y_stay_whole_when_larger_ones_are_opened():
     """OpenSpiel's own do not. In a process of its own: here a larger one may have been opened before."""
     done = subprocess.run([sys.executable, "-c", SMALL_THEN_LARGE], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -8,8 +8,7 @@ import pytest
 from loomrl.config import LanguagePolicy, RolloutConfig
 from loomrl.envs.game import GameEnvironment
 from loomrl.envs.game.opponent import Minimaxer, OpponentTurn, RandomMover, TreeSearcher
-from loomrl.envs.game.solver import outcome
-from loomrl.envs.game.spiel import BoardState, open_state
+from loomrl.envs.game.spiel import open_state
 from loomrl.errors import ArtifactError, EpisodeError
 from loomrl.gym.catalogue import make
 from loomrl.gym.episode import Attempt, LocalHost, Plan
@@ -21,11 +20,11 @@ pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[game
 GAME = "connect_four(rows=4,columns=4,x_in_row=3)"
 
 
-def turn(state: BoardState, seed: int = 0) -> OpponentTurn:
+def turn(state, seed=0):
     return OpponentTurn(state, {}, "", Random(seed))
 
 
-def after(game: str, *actions: int) -> BoardState:
+def after(game, *actions):
     state = open_state(game)
     for action in actions:
         state.apply_action_with_legality_check(action)
@@ -44,18 +43,6 @@ async def test_a_thinking_opponent_takes_a_win_and_parries_a_threat(opponent):
     for seed in range(5):
         assert await opponent.reply(turn(after("tic_tac_toe", 0, 3, 1, 4), seed)) == 2
         assert await opponent.reply(turn(after("tic_tac_toe", 0, 3, 1), seed)) == 2
-
-
-async def test_minimax_never_loses_tic_tac_toe():
-    opponent = Minimaxer(5000)
-    for seed in range(4):
-        state = open_state("tic_tac_toe")
-        rng = Random(seed)
-        while not state.is_terminal():
-            mine = state.current_player() == 0
-            action = await opponent.reply(turn(state, seed)) if mine else rng.choice(state.legal_actions())
-            state.apply_action_with_legality_check(action)
-        assert outcome(state, 0) >= 0
 
 
 async def test_minimax_wins_at_once_where_it_can():
@@ -80,10 +67,10 @@ class Player:
 
     heard: ClassVar[list[tuple[Message, ...]]] = []
 
-    def __init__(self, says: str = "") -> None:
+    def __init__(self, says=""):
         self._says = says
 
-    async def act(self, conversation: tuple[Message, ...]) -> Action:
+    async def act(self, conversation):
         self.heard.append(conversation)
         legal = conversation[-1].content.split("Legal moves: ")[1].split("\n")[0].split(", ")
         return Action(self._says or f"Hm.\nMOVE: {legal[0].upper()}")
@@ -92,13 +79,13 @@ class Player:
 class Broken:
     """A policy whose engine is gone."""
 
-    async def act(self, conversation: tuple[Message, ...]) -> Action:
+    async def act(self, conversation):
         from loomrl.errors import PolicyError
 
         raise PolicyError("the engine is gone")
 
 
-def against(player: str, **settings):
+def against(player, **settings):
     policy = {"kind": "custom", "entry_point": f"{__name__}:{player}", "settings": settings}
     return {"opponent": {"kind": "policy", "policy": policy}}
 
@@ -133,13 +120,6 @@ async def test_a_move_that_an_opponent_cannot_make_is_made_by_chance_and_counted
         results.append(lines)
         assert step.info["opponent_slips"] == len(lines) > 0
     assert results[0] == results[1]
-
-
-async def test_an_opponent_whose_engine_fails_is_no_loss_but_a_failure():
-    environment = GameEnvironment(against("Broken"))
-    await environment.reset(environment.task("board.connect_four", 3, 2))
-    with pytest.raises(EpisodeError, match="the engine is gone"):
-        await environment.step(environment.oracle())
 
 
 LEAGUE = {"opponent": {"kind": "league", "scripted": {"kind": "mcts", "simulations": 10}}}
@@ -200,7 +180,7 @@ async def test_the_host_seats_the_policy_itself_or_the_version_that_the_task_nam
     environment = GameEnvironment(LEAGUE)
     host = LocalHost(make, RolloutConfig(turn_timeout_s=10), open_policy=opening)
     present = LanguagePolicy(path="")
-    seeds: list[float] = []
+    seeds = []
     for opponent in ({"kind": "scripted"}, {"kind": "present"}, PAST, PAST, {**PAST, "url": "gone"}):
         task = with_opponent(environment.task("board.tictactoe", 1, 2), opponent)
         attempt = Attempt(id="a", task=task, group="g")

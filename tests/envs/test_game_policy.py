@@ -1,9 +1,7 @@
 """Opponents that are policies: a model's folder and a model behind a server, opened once in a process."""
 
 import json
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -18,7 +16,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     """A past version: random weights, but a real model."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -34,11 +32,11 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def server() -> Iterator[str]:
+def server():
     """A server that speaks as OpenAI's does, and always plays the first legal move."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             legal = asked["messages"][-1]["content"].split("Legal moves: ")[1].split(",")[0].split("\n")[0]
             answer = json.dumps({"choices": [{"message": {"content": f"MOVE: {legal}"}}]}).encode()
@@ -47,7 +45,7 @@ def server() -> Iterator[str]:
             self.end_headers()
             self.wfile.write(answer)
 
-        def log_message(self, *args: object) -> None:
+        def log_message(self, *args):
             return
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
@@ -58,7 +56,7 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-async def game(settings, seed: int = 2):
+async def game(settings, seed=2):
     """The messages in a game of the oracle, and its last step."""
     environment = GameEnvironment(settings)
     lines = [(await environment.reset(environment.task("board.connect_four", 3, seed)))[0].content]

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from loomrl.envs.game.board import BOARDS
 from loomrl.envs.game.play import log_score, read_prediction
-from loomrl.envs.game.puzzles import PUZZLES, SHAPES, GamePuzzle, Hanoi, Jugs, Lights, Riddle, distances
+from loomrl.envs.game.puzzles import PUZZLES, SHAPES, Hanoi, Jugs, Lights, Riddle, distances
 from loomrl.envs.game.solver import DRAW, WIN, Search, order_actions, outcome
-from loomrl.envs.game.spiel import BoardState, open_state
+from loomrl.envs.game.spiel import open_state
 
 
-def steps_to(puzzle: GamePuzzle, most: int) -> int | None:
+def steps_to(puzzle, most):
     """The distance by breadth-first search over what is shown."""
     seen = {puzzle.show()}
     border = [puzzle]
@@ -37,12 +37,6 @@ def steps_to(puzzle: GamePuzzle, most: int) -> int | None:
 def test_the_distance_is_that_of_the_shortest_solution(family, level):
     puzzle = PUZZLES[family](level, Random(f"{family}{level}"))
     assert steps_to(puzzle, most=8 if family == "puzzle.lights" else 20) == puzzle.distance()
-
-
-@pytest.mark.parametrize("family", PUZZLES)
-def test_higher_levels_need_more_moves(family):
-    needed = [PUZZLES[family](level, Random(1)).distance() for level in (1, 4, 7, 10)]
-    assert needed == sorted(set(needed))
 
 
 async def test_a_puzzle_is_lost_when_its_moves_are_used_up():
@@ -86,7 +80,7 @@ def test_every_pattern_of_lights_has_exactly_one_solution(shape):
     for move in dark.moves():
         text = dark.after(move).show().split("\n")[1:]
         lit.append(int("".join("1" if sign == "*" else "0" for row in text for sign in row.split()[1:]), 2))
-    independent: list[int] = []
+    independent = []
     for pattern in lit:
         for known in independent:
             pattern = min(pattern, pattern ^ known)
@@ -112,7 +106,7 @@ GAMES = (
 )
 
 
-def wander(game: str, seed: int) -> BoardState:
+def wander(game, seed):
     """A position after some random moves, in which the game goes on."""
     rng = random.Random(seed)
     state = open_state(game)
@@ -127,7 +121,7 @@ def wander(game: str, seed: int) -> BoardState:
 @pytest.mark.parametrize("game", GAMES)
 def test_a_proof_agrees_with_exhaustive_search(game):
     @cache
-    def exhaustive(history: tuple[int, ...], player: int) -> int:
+    def exhaustive(history, player):
         state = open_state(game)
         for action in history:
             state.apply_action_with_legality_check(action)

@@ -1,6 +1,7 @@
 """Every family at every level, and the true steps of a solution."""
 
 import re
+import time
 
 import pytest
 
@@ -11,35 +12,33 @@ from loomrl.envs.math.step import progress
 from tests.envs.play_support import make_problem
 
 LEVELS = range(1, 11)
-SEEDS = 10
-
-
-def test_areas_have_at_least_five_families():
-    areas = [family.split(".")[0] for family in FAMILIES]
-    for area in ("algebra", "calculus", "geometry", "statistics", "arithmetic"):
-        assert areas.count(area) >= 5
+SEEDS = 3
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_worked_solution_is_right_and_its_steps_all_check(family):
+def test_a_worked_solution_is_right_and_its_steps_all_check_and_its_prompt_is_clean_and_gives_nothing_away(family):
+    """Short numbers coincide with given ones now and then; a generator that leaks does it nearly always."""
+    leaks = 0
     for level in LEVELS:
         for seed in range(SEEDS):
             problem = make_problem(family, level, seed)
-            assert compare(problem.answer, problem.answer.text) is AnswerMatch.EQUAL, problem
+            text = problem.answer.text
+            prompt = problem.prompt
+            assert compare(problem.answer, text) is AnswerMatch.EQUAL, problem
             assert progress("\n".join(problem.steps), problem) == 1.0, problem
+            assert not re.search(r"\+ -|- -|  |\b1x|\(\)|None|Fraction\(|\{|\}|'[A-Z]'", prompt), prompt
+            assert prompt[0].isupper() or prompt[0].isdigit()
+            assert prompt[-1] in ".?)", prompt
+            leaks += bool(re.search(rf"(?<![\w/^.]){re.escape(text)}(?![\w/^])", prompt))
+    assert leaks <= 0.25 * 10 * SEEDS
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_five_hundred_seeds_give_at_least_two_hundred_different_questions(family):
-    for level in LEVELS:
-        prompts = {make_problem(family, level, seed).prompt for seed in range(500)}
-        assert len(prompts) >= 200, (family, level, len(prompts))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_no_single_answer_is_worth_guessing(family):
-    for level in LEVELS:
-        answers = [make_problem(family, level, seed).answer.text for seed in range(200)]
+def test_questions_are_many_and_no_single_answer_is_worth_guessing(family):
+    for level in (1, 4, 7, 10):
+        problems = [make_problem(family, level, seed) for seed in range(120)]
+        answers = [problem.answer.text for problem in problems]
+        assert len({problem.prompt for problem in problems}) >= 100, (family, level)
         assert max(map(answers.count, answers)) / len(answers) <= 0.15, (family, level)
 
 
@@ -51,39 +50,6 @@ def test_an_answer_with_something_else_in_it_is_never_right(family):
             if answer.kind in ("equation", "antiderivative") and tampered.endswith("+ 1"):
                 continue
             assert compare(answer, tampered) is not AnswerMatch.EQUAL, (family, level, tampered)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_prompts_are_clean_text(family):
-    for level in LEVELS:
-        for seed in range(SEEDS):
-            prompt = make_problem(family, level, seed).prompt
-            assert not re.search(r"\+ -|- -|  |\b1x|\(\)|None|Fraction\(|\{|\}|'[A-Z]'", prompt), prompt
-            assert prompt[0].isupper() or prompt[0].isdigit()
-            assert prompt[-1] in ".?)", prompt
-
-
-def test_the_answer_of_a_computation_stands_not_in_its_question():
-    """Short numbers coincide with given ones now and then; a generator that leaks does it nearly always."""
-    leaks = dict.fromkeys(FAMILIES, 0)
-    for family in FAMILIES:
-        for level in LEVELS:
-            for seed in range(SEEDS):
-                problem = make_problem(family, level, seed)
-                leaks[family] += bool(
-                    re.search(rf"(?<![\w/^.]){re.escape(problem.answer.text)}(?![\w/^])", problem.prompt)
-                )
-    assert {family: count for family, count in leaks.items() if count > 0.25 * 10 * SEEDS} == {}
-
-
-@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"calculus.limit"}))
-def test_higher_levels_ask_for_more(family):
-    """By the length of the worked solution; for limits it is the technique that changes, not the length."""
-
-    def work(level):
-        return sum(len("".join(make_problem(family, level, seed).steps)) for seed in range(20))
-
-    assert work(9) + work(10) > work(1) + work(2)
 
 
 SUM = MathProblem("Compute 12 + 30 - 5.", MathAnswer("37"), ("12 + 30 = 42", "42 - 5 = 37"))
@@ -150,7 +116,7 @@ def test_the_equation_of_the_question_is_no_step_nor_is_its_solution_in_disguise
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_line_that_is_true_everywhere_is_no_step_anywhere(family):
-    for level in range(1, 11):
+    for level in (1, 4, 7, 10):
         problem = make_problem(family, level, level)
         given = re.findall(r"\d+", problem.prompt)
         result = re.findall(r"\d+", problem.answer.text)
@@ -188,8 +154,6 @@ def test_a_step_holds_only_at_a_solution_of_the_problem():
 
 
 def test_a_long_text_full_of_steps_is_read_only_in_part():
-    import time
-
     start = time.process_time()
     progress("(x+1)^40 = (x+1)^39 * (x+1)\n" * 2000, LINEAR)
     progress("sqrt(99999941) + 12 = 99999941/√99999941 + 12\n" * 2000, SUM)

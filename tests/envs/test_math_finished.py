@@ -74,18 +74,10 @@ UNFINISHED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("answer", "attempt"), [(answer, each) for answer, group in FINISHED.items() for each in group]
-)
-def test_a_finished_answer_is_paid(answer, attempt):
-    assert compare(answer, attempt) is AnswerMatch.EQUAL
-
-
-@pytest.mark.parametrize(
-    ("answer", "attempt"), [(answer, each) for answer, group in UNFINISHED.items() for each in group]
-)
-def test_an_unfinished_answer_is_not_paid(answer, attempt):
-    assert compare(answer, attempt) is not AnswerMatch.EQUAL
+@pytest.mark.parametrize("answer", FINISHED)
+def test_a_finished_answer_is_paid_and_an_unfinished_one_is_not(answer):
+    assert [each for each in FINISHED[answer] if compare(answer, each) is not AnswerMatch.EQUAL] == []
+    assert [each for each in UNFINISHED[answer] if compare(answer, each) is AnswerMatch.EQUAL] == []
 
 
 IDLE = (
@@ -121,7 +113,7 @@ def test_like_terms_may_stay(text, attempt):
     assert compare(MathAnswer(text, form=Form.ANY, variables="x"), attempt) is AnswerMatch.EQUAL
 
 
-@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 async def test_the_question_in_other_words_is_never_paid(count):
     environment = MathEnvironment()
     families = sorted(FAMILIES)
@@ -138,11 +130,9 @@ async def test_the_question_in_other_words_is_never_paid(count):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_honest_answer_is_right_in_any_order_and_notation(family):
     for level in range(1, 11):
-        for seed in range(3):
-            answer = make_problem(family, level, seed).answer
-            rng = Random(seed)
-            for attempt in notations(answer, rng):
-                assert compare(answer, attempt) is AnswerMatch.EQUAL, (answer, attempt)
+        answer = make_problem(family, level, level).answer
+        for attempt in notations(answer, Random(level)):
+            assert compare(answer, attempt) is AnswerMatch.EQUAL, (answer, attempt)
 
 
 def notations(answer, rng):

@@ -1,14 +1,11 @@
 """Tools of a real MCP server, in a process of its own, between a prompt and a reward function."""
 
-import asyncio
 import json
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -24,31 +21,32 @@ SERVER = str(Path(__file__).parent / "mcp_server.py")
 ROWS = [{"prompt": f"Put {n} and {n + 1} on the shelf, and say the sum.", "sum": 2 * n + 1} for n in range(40)]
 
 
-def is_right(completions: list[str], sum: list[int], calls: list[Any], messages: list[Any], **_: Any) -> float:
+def is_right(completions, sum, calls, messages, **_):
     """Half for the sum, half for having asked for it."""
     (asked,), (said,) = calls, messages
     assert said[-1] == {"role": "assistant", "content": completions[0]}
     return 0.5 * (completions[0] == str(sum[0])) + 0.5 * ("total" in [call["name"] for call in asked])
 
 
-def tools(**settings: Any) -> McpTools:
-    given: dict[str, Any] = {"rows": ROWS, "reward": f"{__name__}:is_right", **settings}
+def tools(**settings):
+    given = {"rows": ROWS, "reward": f"{__name__}:is_right", **settings}
     return McpTools(given if "url" in given else {"command": [sys.executable, SERVER], **given})
 
 
-def call(name: str, **arguments: Any) -> str:
+def call(name, **arguments):
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-async def play(environment: McpTools, *actions: str) -> list[Any]:
+async def play(environment, *actions):
     steps = [await environment.step(action) for action in actions]
     await environment.close()
     return steps
 
 
-async def test_calls_are_answered_and_the_reply_without_one_is_rewarded() -> None:
-    environment = tools()
+async def test_calls_are_answered_each_by_a_server_of_its_own_and_the_reply_without_one_is_rewarded():
+    environment, other = tools(), tools()
     system, user = await environment.reset(environment.task("prompts", 1, 1))
+    await other.reset(other.task("prompts", 1, 1))
     assert system.role == "system"
     assert '"name": "put"' in system.content
     n = int(user.content.split()[1])
@@ -57,32 +55,16 @@ async def test_calls_are_answered_and_the_reply_without_one_is_rewarded() -> Non
     assert [message.content for message in steps[1].observation] == [str(2 * n + 1)]
     assert [step.terminated for step in steps] == [False, False, True]
     assert steps[-1].reward.total == steps[-1].reward.success == 1.0
+    (step,) = await play(other, call("total"))
+    assert step.observation[0].content == "0"
 
 
-async def test_every_attempt_has_a_server_of_its_own() -> None:
-    one = tools()
-    other = tools()
-    for environment in (one, other):
-        await environment.reset(environment.task("prompts", 1, 1))
-    await one.step(call("put", number=5))
-    found = (await other.step(call("total"))).observation[0].content
-    assert found == "0"
-    await asyncio.gather(one.close(), other.close())
-
-
-async def test_what_the_policy_does_wrong_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_policy_does_wrong_it_is_told_until_it_is_out_of_steps(monkeypatch):
     monkeypatch.setenv("SECRET", "ours")
-    environment = tools(variables={"GIVEN": ", and what was given"}, longest=60)
+    environment = tools(variables={"GIVEN": ", and what was given"}, longest=60, max_steps=7)
     await environment.reset(environment.task("prompts", 1, 1))
-    steps = await play(
-        environment,
-        call("nope"),
-        "<tool_call>{</tool_call>",
-        call("fail"),
-        call("put", number="many"),
-        call("total") * 9,
-        call("secret"),
-    )
+    wrong = (call("nope"), "<tool_call>{</tool_call>", call("fail"), call("put", number="many"), call("total") * 9)
+    *steps, last = await play(environment, *wrong, call("secret"), call("total"))
     told = [step.observation[0].content for step in steps]
     assert told[0].startswith("Error: no tool is named 'nope'. Tools: put, total")
     assert told[1].startswith("Error: no JSON")
@@ -91,13 +73,7 @@ async def test_what_the_policy_does_wrong_it_is_told(monkeypatch: pytest.MonkeyP
     assert "at most 8 calls" in told[4]
     assert told[5] == "nothing, and what was given"
     assert not any(step.terminated or step.truncated for step in steps)
-
-
-async def test_who_only_calls_is_out_of_steps_with_the_least_reward() -> None:
-    environment = tools(max_steps=2)
-    await environment.reset(environment.task("prompts", 1, 1))
-    first, second = await play(environment, call("total"), call("total"))
-    assert (first.truncated, second.truncated, second.reward.total) == (False, True, 0.0)
+    assert (last.truncated, last.reward.total) == (True, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +87,9 @@ async def test_who_only_calls_is_out_of_steps_with_the_least_reward() -> None:
     ],
     ids=["dies", "hangs", "is not there", "is none", "nobody listens"],
 )
-async def test_a_server_that_fails_fails_the_attempt(settings: dict[str, Any], action: str, says: str) -> None:
+async def test_a_server_that_fails_fails_the_attempt(settings, action, says):
     class Says:
-        async def act(self, conversation: Any) -> Action:
+        async def act(self, conversation):
             return Action(action)
 
     environment = tools(**settings)
@@ -123,7 +99,7 @@ async def test_a_server_that_fails_fails_the_attempt(settings: dict[str, Any], a
     assert says.replace("\\", "") in play.failure.message
 
 
-async def test_some_tools_are_offered_and_those_that_are_not_there_refused() -> None:
+async def test_some_tools_are_offered_and_those_that_are_not_there_refused():
     environment = tools(tools=["total"])
     system, _ = await environment.reset(environment.task("prompts", 1, 1))
     assert '"put"' not in system.content
@@ -135,7 +111,7 @@ async def test_some_tools_are_offered_and_those_that_are_not_there_refused() -> 
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
+def url():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -152,7 +128,7 @@ def url() -> Iterator[str]:
         server.wait()
 
 
-async def test_a_server_over_http(url: str) -> None:
+async def test_a_server_over_http(url):
     environment = tools(url=url)
     await environment.reset(environment.task("prompts", 1, 1))
     step, last = await play(environment, call("put", number=3), "nothing")
@@ -168,17 +144,17 @@ async def test_a_server_over_http(url: str) -> None:
         ({"url": "http://a", "command": [], "variables": {"A": "b"}}, "variables have no effect"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], says: str) -> None:
+def test_settings_that_do_not_fit_are_refused(settings, says):
     with pytest.raises(ConfigError, match=says):
         McpTools({"rows": ROWS, "reward": f"{__name__}:is_right", **settings})
 
 
 @pytest.mark.system
-def test_it_is_evaluated_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_evaluated_from_the_command_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [{**row, "answer": str(row["sum"])} for row in ROWS[:6]]
     settings = {"command": [sys.executable, SERVER], "rows": rows, "answer": "answer", "reward": f"{__name__}:is_right"}
-    given = [f"environments={json.dumps([{'id': 'McpTools', 'settings': settings}])}", "evaluation.episodes=4"]
+    given = [f"environments={json.dumps([{'id': 'McpTools', 'settings': settings}])}", "evaluation.episodes=2"]
     done = CliRunner().invoke(app, ["evaluate", *given, "--policy", "oracle", "--json"], catch_exceptions=False)
     judged = json.loads(done.stdout.splitlines()[-1])["policies"]["oracle"]["overall"]
     assert judged["failures"] == 0

@@ -51,16 +51,6 @@ def test_the_first_wrong_step_is_the_first_that_does_not_follow():
         assert question.mark(question.answer).right
 
 
-@pytest.mark.parametrize("level", [2, 6, 10])
-def test_every_step_is_wrong_about_as_often_and_few_chains_are_right(level):
-    answers = [verification(level, Random(seed))[0].answer for seed in range(400)]
-    steps = [answer.split(",")[0] for answer in answers]
-    length = len(re.findall(r"^\d+\.", verification(level, Random(0))[0].prompt, re.MULTILINE))
-    assert length >= 6
-    assert 0.04 < steps.count("none") / 400 < 0.13
-    assert max(steps.count(str(number)) for number in range(1, length + 1)) / 400 < 2.2 / length
-
-
 @pytest.mark.parametrize(
     ("text", "right"), [("4, 128", True), ("step 4: 128.", True), ("4 128", True), ("4, 129", False), ("3, 128", False)]
 )
@@ -128,24 +118,6 @@ def test_what_is_said_to_be_missing_is_missing_and_what_has_an_answer_has_that_a
         enough = {thing for thing, unit in zip(things, units, strict=True) if follows([*rows, unit], asked)}
         assert enough == set(question.lacking)
     assert 0.2 < lacking / len(CASES) < 0.5
-
-
-def test_something_is_never_said_so_that_a_gap_alone_gives_nothing_away():
-    for level, seed in CASES:
-        (question,) = incomplete_problem(level, Random(seed))
-        rows, _, _ = equations(question.prompt, list(question.things))
-        assert np.linalg.matrix_rank(np.array(rows)) < len(question.things)
-
-
-@pytest.mark.parametrize("level", [6, 8, 10])
-def test_some_problems_have_an_answer_although_a_thing_in_them_is_unknown(level):
-    tricky = 0
-    for seed in range(60):
-        (question,) = incomplete_problem(level, Random(seed))
-        rows, _, asked = equations(question.prompt, list(question.things))
-        units = np.eye(len(question.things), dtype=int)[np.array(asked) != 0].tolist()
-        tricky += follows(rows, asked) and not all(follows(rows, unit) for unit in units)
-    assert tricky >= 4
 
 
 def test_only_the_one_asked_form_names_what_is_missing():
@@ -389,13 +361,8 @@ async def test_twins_must_both_be_right(wrong):
         await environment.step("ANSWER: 987654321" if number in wrong else environment.oracle()) for number in range(2)
     ]
     assert first.observation[0].content.startswith("Second question.")
+    assert (first.reward.total, first.terminated) == (0.0, False)
     assert (second.reward.total, second.reward.success, second.terminated) == (0.0, 0.0, True)
-
-
-async def test_the_first_twin_earns_nothing_yet():
-    environment = await open_task("bias", 3)
-    step = await environment.step(environment.oracle())
-    assert (step.reward.total, step.reward.success, step.terminated) == (0.0, 0.0, False)
 
 
 async def test_confidence_costs_brier_whether_the_answer_is_right_or_wrong():

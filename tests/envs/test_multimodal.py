@@ -24,22 +24,22 @@ from loomrl.picture import size_of
 LEVELS = range(1, 11)
 
 
-async def show_task(family: str, level: int, seed: int, **settings: object) -> tuple[MultimodalEnvironment, str, bytes]:
+async def show_task(family, level, seed, **settings):
     environment = MultimodalEnvironment(settings)
     (message,) = await environment.reset(environment.task(family, level, seed))
     (picture,) = message.images
     return environment, message.content, picture
 
 
-def open_task(picture: bytes) -> Image.Image:
+def open_task(picture):
     return Image.open(BytesIO(picture)).convert("RGB")
 
 
-async def success(environment: MultimodalEnvironment, answer: str) -> float:
+async def success(environment, answer):
     return (await environment.step(f"<answer>{answer}</answer>")).reward.success
 
 
-async def test_the_colour_can_be_read_off_the_pixels_alone() -> None:
+async def test_the_colour_can_be_read_off_the_pixels_alone():
     for seed in range(40):
         environment, _, picture = await show_task("scene.vqa", 1, seed)
         seen = Counter(open_task(picture).get_flattened_data())
@@ -48,12 +48,12 @@ async def test_the_colour_can_be_read_off_the_pixels_alone() -> None:
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
-async def test_the_same_task_is_the_same_file_and_other_seeds_are_others(family: str) -> None:
+async def test_the_same_task_is_the_same_file_and_other_seeds_are_others(family):
     pictures = [(await show_task(family, 5, seed))[2] for seed in (1, 1, 2)]
     assert pictures[0] == pictures[1] != pictures[2]
 
 
-async def test_a_blind_policy_gets_the_same_question_and_a_black_picture() -> None:
+async def test_a_blind_policy_gets_the_same_question_and_a_black_picture():
     _, question, picture = await show_task("chart.vqa", 3, 7)
     environment, same, dark = await show_task("chart.vqa", 3, 7, blind=True)
     assert same == question
@@ -64,9 +64,9 @@ async def test_a_blind_policy_gets_the_same_question_and_a_black_picture() -> No
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 @pytest.mark.parametrize("level", LEVELS)
-def test_no_answer_to_a_question_is_much_likelier_than_chance(family: str, level: int) -> None:
+def test_no_answer_to_a_question_is_much_likelier_than_chance(family, level):
     environment = MultimodalEnvironment()
-    answers: dict[str, Counter[str]] = defaultdict(Counter)
+    answers = defaultdict(Counter)
     for seed in range(800):
         quiz = FAMILIES[family](level, rng_of(environment.task(family, level, seed)))
         answers[quiz.question][quiz.answer] += 1
@@ -78,7 +78,7 @@ def test_no_answer_to_a_question_is_much_likelier_than_chance(family: str, level
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
-async def test_episodes_are_small_and_level_one_is_short(family: str) -> None:
+async def test_episodes_are_small_and_level_one_is_short(family):
     _, question, picture = await show_task(family, 10, 3)
     assert len(picture) < 8000
     _, question, picture = await show_task(family, 1, 3)
@@ -98,7 +98,7 @@ async def test_episodes_are_small_and_level_one_is_short(family: str) -> None:
         ("B 7", "b, 07"),
     ],
 )
-def test_other_spellings_of_a_right_answer_are_right(answer: str, given: str) -> None:
+def test_other_spellings_of_a_right_answer_are_right(answer, given):
     assert exact(answer)(given) == 1
 
 
@@ -118,19 +118,19 @@ def test_other_spellings_of_a_right_answer_are_right(answer: str, given: str) ->
         ("3", "3" + " " * 5000),
     ],
 )
-def test_other_answers_are_wrong(answer: str, given: str) -> None:
+def test_other_answers_are_wrong(answer, given):
     assert exact(answer)(given) == 0
 
 
 @given(st.sampled_from(list(FAMILIES)), st.text(max_size=200))
-def test_any_text_gets_a_score(family: str, text: str) -> None:
+def test_any_text_gets_a_score(family, text):
     quiz = FAMILIES[family](5, Random(0))
     score = quiz.score(text)
     assert 0 <= score <= 1
     assert score < 1 or (quiz.answer in text and spelt(text) == spelt(quiz.answer))
 
 
-def scene_of(*shapes: tuple[ShapeLook, tuple[int, int]]) -> ShapeScene:
+def scene_of(*shapes):
     return ShapeScene(3, 64, tuple(Shape(look, cell) for look, cell in shapes))
 
 
@@ -139,7 +139,7 @@ BLUE = ShapeLook("blue", "square")
 PINK = ShapeLook("pink", "star")
 
 
-def test_triples_join_neighbours_in_rows_and_columns_with_nothing_between() -> None:
+def test_triples_join_neighbours_in_rows_and_columns_with_nothing_between():
     scene = scene_of((RED, (0, 0)), (BLUE, (0, 1)), (PINK, (0, 2)))
     assert triples(scene) == {("red circle", "left of", "blue square"), ("blue square", "left of", "pink star")}
     assert triples(scene_of((RED, (0, 1)), (BLUE, (2, 1)))) == {("red circle", "above", "blue square")}
@@ -164,24 +164,24 @@ RIGHT = frozenset({("red circle", "left of", "blue square"), ("red circle", "abo
         ("red circle | left of | blue square\n" * 400, 0),
     ],
 )
-def test_captions_earn_the_f1_of_their_triples(text: str, score: float) -> None:
+def test_captions_earn_the_f1_of_their_triples(text, score):
     assert f1(text, RIGHT) == pytest.approx(score)
 
 
-def test_a_list_of_all_triples_earns_nothing() -> None:
+def test_a_list_of_all_triples_earns_nothing():
     every = [f"{a} | {relation} | {b}" for a in LOOKS for relation in ("left of", "above") for b in LOOKS]
     assert f1("\n".join(every), RIGHT) == 0
 
 
 @given(st.sampled_from(list(FAMILIES)), st.sampled_from(LEVELS), st.integers(0, 10**6))
-def test_the_answer_of_every_task_is_right_and_no_other_is(family: str, level: int, seed: int) -> None:
+def test_the_answer_of_every_task_is_right_and_no_other_is(family, level, seed):
     quiz = FAMILIES[family](level, Random(seed))
     assert quiz.score(quiz.answer) == 1
     assert quiz.score(f"{quiz.answer} 1") < 1
     assert quiz.score("") == 0
 
 
-def test_a_bar_is_as_high_as_its_value() -> None:
+def test_a_bar_is_as_high_as_its_value():
     chart = Chart("bar", {"red": (1, 7, TOP)})
     image = open_task(draw_chart(chart))
     step = (chart.height - BOTTOM - ABOVE) / TOP
@@ -190,14 +190,14 @@ def test_a_bar_is_as_high_as_its_value() -> None:
         assert sum(column) == pytest.approx(value * step, abs=1)
 
 
-def test_two_lines_through_one_point_are_both_seen() -> None:
+def test_two_lines_through_one_point_are_both_seen():
     seen = Counter(open_task(draw_chart(Chart("line", {"red": (4, 4), "blue": (4, 4)}))).get_flattened_data())
     assert seen[RGB["red"]] > 20
     assert seen[RGB["blue"]] > 20
 
 
 @given(st.sampled_from(LEVELS), st.integers(0, 10**6))
-def test_superlatives_of_a_chart_have_one_answer(level: int, seed: int) -> None:
+def test_superlatives_of_a_chart_have_one_answer(level, seed):
     rng = Random(seed)
     sheet = Sheet.of(level, rng)
     _, answer, chart = KIND_OF["largest"](sheet, rng)
@@ -216,7 +216,7 @@ def test_superlatives_of_a_chart_have_one_answer(level: int, seed: int) -> None:
 
 
 @given(st.integers(0, 10**6))
-def test_a_pie_is_whole(seed: int) -> None:
+def test_a_pie_is_whole(seed):
     rng = Random(seed)
     _, answer, chart = KIND_OF["slice"](Sheet.of(4, rng), rng)
     shares = [share for (share,) in chart.series.values()]
@@ -225,7 +225,7 @@ def test_a_pie_is_whole(seed: int) -> None:
     assert int(answer) in shares
 
 
-def test_every_shape_and_colour_is_visible_on_every_background() -> None:
+def test_every_shape_and_colour_is_visible_on_every_background():
     for tint in range(4):
         pictures = {draw_scene(ShapeScene(3, 64, (Shape(look, (1, 1)),), tinted=tint)) for look in LOOKS}
         assert len(pictures) == len(LOOKS)

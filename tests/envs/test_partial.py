@@ -10,7 +10,7 @@ from loomrl.envs.minecart import ID, Minecart
 from loomrl.envs.partial import BLIND, KEYS, MAZE, BlindCartPole, KeyDoors, TMaze
 
 
-def test_the_blind_pole_is_the_pole_without_velocities() -> None:
+def test_the_blind_pole_is_the_pole_without_velocities():
     blind = gymnasium.make(BLIND)
     full = gymnasium.make("CartPole-v1")
     assert (blind.spec.max_episode_steps, blind.spec.reward_threshold) == (500, 475.0)
@@ -25,7 +25,7 @@ def test_the_blind_pole_is_the_pole_without_velocities() -> None:
         assert (paid, over) == (expected, ends)
 
 
-def test_many_of_them_at_once_are_gymnasiums_own() -> None:
+def test_many_of_them_at_once_are_gymnasiums_own():
     blind, full = (gymnasium.make_vec(id, 3, vectorization_mode="vector_entry_point") for id in (BLIND, "CartPole-v1"))
     assert isinstance(blind, VectorEnv)
     assert blind.single_observation_space == BlindCartPole().observation_space
@@ -41,12 +41,12 @@ def test_many_of_them_at_once_are_gymnasiums_own() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*alternative")
 @pytest.mark.parametrize("id", [BLIND, MAZE, KEYS])
-def test_they_are_as_gymnasium_wants_them(id: str) -> None:
+def test_they_are_as_gymnasium_wants_them(id):
     check_env(gymnasium.make(id).unwrapped, skip_render_check=True)
 
 
 @pytest.mark.parametrize("turn", [1, 2])
-def test_the_sign_is_seen_at_the_beginning_only_and_decides(turn: int) -> None:
+def test_the_sign_is_seen_at_the_beginning_only_and_decides(turn):
     maze = TMaze(length=4)
     found = set()
     for seed in range(8):
@@ -61,7 +61,7 @@ def test_the_sign_is_seen_at_the_beginning_only_and_decides(turn: int) -> None:
     assert found == {0, 1}
 
 
-def test_walls_cost_and_time_runs_out() -> None:
+def test_walls_cost_and_time_runs_out():
     maze = TMaze(length=2)
     first, _ = maze.reset(seed=0)
     shown, paid, *_ = maze.step(1)
@@ -78,12 +78,12 @@ def test_walls_cost_and_time_runs_out() -> None:
     assert (steps, info) == (28, {"is_success": 0.0})
 
 
-def test_a_corridor_without_length_is_refused() -> None:
+def test_a_corridor_without_length_is_refused():
     with pytest.raises(ValueError, match="length=0"):
         TMaze(length=0)
 
 
-def test_keys_open_the_doors_that_they_were_shown_for() -> None:
+def test_keys_open_the_doors_that_they_were_shown_for():
     made = gymnasium.make(KEYS, keys=4, doors=2).unwrapped
     told, _ = made.reset(seed=1)
     right = []
@@ -104,7 +104,7 @@ def test_keys_open_the_doors_that_they_were_shown_for() -> None:
 
 
 @pytest.mark.parametrize("is_masked", [True, False])
-def test_what_is_not_allowed_costs_a_step_and_opens_nothing(is_masked: bool) -> None:
+def test_what_is_not_allowed_costs_a_step_and_opens_nothing(is_masked):
     made = KeyDoors(keys=4, doors=1, is_masked=is_masked)
     made.reset(seed=1)
     told, paid, *_ = made.step(1)
@@ -120,7 +120,7 @@ def test_what_is_not_allowed_costs_a_step_and_opens_nothing(is_masked: bool) -> 
     assert (over, late, info) == (False, True, {"is_success": 0.0})
 
 
-def over_full() -> Minecart:
+def over_full():
     env = Minecart()
     env.reset(seed=0)
     env.cart.pos = env.mines[0].pos.copy()
@@ -130,14 +130,14 @@ def over_full() -> Minecart:
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
-def test_a_cart_that_is_fuller_than_full_keeps_its_content() -> None:
+def test_a_cart_that_is_fuller_than_full_keeps_its_content():
     shown, paid, *_ = over_full().step(0)
     np.testing.assert_allclose(shown[-2:], [1, 0])
     assert paid[-1] == pytest.approx(-0.22)
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
-def test_what_is_mined_is_as_much_as_there_is_room_for() -> None:
+def test_what_is_mined_is_as_much_as_there_is_room_for():
     env = over_full()
     env.cart.content = np.array([1.4, 0.0])
     env.mines[0].mine = lambda: [0.3, 0.1]
@@ -146,13 +146,13 @@ def test_what_is_mined_is_as_much_as_there_is_room_for() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
-def test_it_ends_as_the_original_does() -> None:
+def test_it_ends_as_the_original_does():
     assert gymnasium.spec(ID).max_episode_steps == gymnasium.spec("minecart-v0").max_episode_steps
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
-def test_the_same_seed_mines_the_same() -> None:
-    def mine(seed: int) -> list[float]:
+def test_the_same_seed_mines_the_same():
+    def mine(seed):
         env = Minecart()
         env.reset(seed=seed)
         return [amount for mine in env.mines for _ in range(5) for amount in mine.mine()]

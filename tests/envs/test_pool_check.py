@@ -2,16 +2,15 @@
 
 import asyncio
 import math
-import time
 
 import pytest
 
 from loomrl.envs import DialogueEnv, LogicPuzzleEnv, MemoryBufferEnv, MetaReasoningEnv
 from loomrl.errors import ConfigError
-from loomrl.experiments.check_envs import check_all
-from loomrl.gym.catalogue import make, names
-from loomrl.store import open_store
-from loomrl.store.judgements import answer, waiting
+from loomrl.gym.catalogue import names
+from loomrl.gym.check.run import CHECKS, check_all, check_environment
+from tests.envs.play_support import answer_queue
+from tests.gym.forked_checks import forked_checks  # noqa: F401
 from tests.needs import need
 
 NEED_SETTINGS = {
@@ -25,49 +24,37 @@ NEED_SETTINGS = {
 """Adapters of things that lie elsewhere: their own tests check them, with servers and modules."""
 NEED_PROGRAMS = {"Code": "a sandbox", "Game": "Stockfish"}
 LONG = {"ReasoningGym"}
-FEW = 0.3
-FEWEST = 0.1
-"""Shares of the episodes in the quick tests. An opponent that succeeds at all is played on, in batches of full size."""
-DEAR = {"Code", "Game", "PettingZoo"}
-"""Those of which the fewest are played."""
-FEW_WORDS = {
-    "Code": 70, "Game": 85, "Language": 60, "LogicPuzzle": 80, "MemoryBuffer": 60, "MetaReasoning": 95,
-    "Multimodal": 65, "ToolCall": 70,
-}  # fmt: skip
-"""Words of a prompt at level 1."""
-WORDY = {"board.othello", "chess", "grid", "optimise", "review"}
-"""Families whose rules or code need more."""
+FEW = 0.1
+"""Share of the episodes in the quick tests. An opponent that succeeds at all is played on, in batches of full size."""
+DEAR = {"Code", "Game"}
+"""Their oracles and opponents are left to `test_code_environment.py`, `test_code_hack.py` and `test_game_*.py`."""
 
 
 @pytest.mark.system
+@pytest.mark.usefixtures("forked_checks")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names()]
 )
-def test_an_environment_keeps_what_it_promises(name: str) -> None:
-    check(name, FEWEST if name in DEAR else FEW)
-
-
-@pytest.mark.parametrize(("name", "most"), FEW_WORDS.items())
-async def test_the_first_level_is_told_in_few_words(name: str, most: int) -> None:
-    environment = make(name, {})
-    for family in environment.families:
-        if family in WORDY:
-            continue
-        for seed in range(10):
-            messages = await environment.reset(environment.task(family, 1, seed))
-            assert sum(len(message.content.split()) for message in messages) <= most, (family, seed)
+def test_an_environment_keeps_what_it_promises(name):
+    if name in DEAR:
+        need(NEED_PROGRAMS[name])
+        only = [check for check in CHECKS if check not in ("oracle", "opponents")]
+        report = check_environment(name, only=only, share=FEW)
+        assert report.passed, str(report)
+    else:
+        check(name, FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in names() if name not in NEED_SETTINGS])
-def test_it_keeps_it_in_all_the_episodes_that_the_ceilings_ask_for(name: str) -> None:
+def test_it_keeps_it_in_all_the_episodes_that_the_ceilings_ask_for(name):
     check(name, 1.0)
 
 
-def check(name: str, share: float) -> None:
+def check(name, share):
     if name in NEED_PROGRAMS:
         need(NEED_PROGRAMS[name])
     checked = check_all([name], may_lack=True, share=share)
@@ -134,19 +121,11 @@ async def test_a_memory_that_is_too_small_for_a_task_is_an_error():
     assert "of 6 notes" in str(state)
 
 
-async def test_a_person_is_asked_where_asked_for(tmp_path):
-    url = f"sqlite:///{tmp_path}/loom.db"
-    env = MetaReasoningEnv(use_curriculum=False, use_human_feedback=True, store=url)
+async def test_a_person_is_asked_where_asked_for(sqlite_url):
+    env = MetaReasoningEnv(use_curriculum=False, use_human_feedback=True, store=sqlite_url)
     await env.reset(env.task("bias", 1, 1))
-    done = False
-    while not done:
-        playing = asyncio.create_task(env.step(env.oracle()))
-        with open_store(url) as db:
-            while not playing.done():
-                for asked in waiting(db, now=time.time()):
-                    answer(db, asked.id, "good", who="me", at=time.time())
-                await asyncio.sleep(0.01)
-        _, reward, done, info = await playing
+    await env.step(env.oracle())
+    (_, reward, _, info), _ = await asyncio.gather(env.step(env.oracle()), answer_queue(sqlite_url, "good"))
     assert info["verdict"] == "good"
     assert math.isclose(info["reward_parts"]["reasoning"], 0.2 * 2 / 3)
     assert math.isclose(reward, 1 + 0.2 * 2 / 3)

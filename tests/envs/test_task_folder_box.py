@@ -21,14 +21,14 @@ MEANT = {
 @pytest.mark.system
 @needs("bubblewrap")
 @pytest.mark.parametrize("share", [ESSENTIAL, pytest.param((), marks=pytest.mark.slow)], ids=["essential", "all"])
-async def test_it_holds_against_everything_but_what_it_is_meant_to_give(share: tuple[str, ...]) -> None:
+async def test_it_holds_against_everything_but_what_it_is_meant_to_give(share):
     boxes = _boxes(ALWAYS_WRITABLE)
     tried = [attack for attack in attacks_on(boxes) if not share or attack.name in share]
     assert len(tried) >= 13
     assert {breach.attack: breach.seen for breach in await survey(Sandbox(boxes), tried)}.keys() <= MEANT
 
 
-def test_scripts_are_what_they_were_but_for_the_lines_that_fetch_what_is_here() -> None:
+def test_scripts_are_what_they_were_but_for_the_lines_that_fetch_what_is_here():
     script = (
         "#!/bin/bash\nset -e  # stop\n\napt-get update && apt-get install -y curl\n"
         "curl -LsSf https://astral.sh/uv/0.9.5/install.sh | sh\nsource $HOME/.local/bin/env\n"
@@ -53,13 +53,13 @@ def test_scripts_are_what_they_were_but_for_the_lines_that_fetch_what_is_here() 
         "/usr/bin/apt-get install -y no-such-package",
     ],
 )
-def test_a_line_that_fetches_something_else_is_refused(line: str) -> None:
+def test_a_line_that_fetches_something_else_is_refused(line):
     with pytest.raises(TaskRefused) as caught:
         offline_script(f"echo 1\n{line}\n", "test.sh")
     assert f"test.sh line 2: {line}: " in str(caught.value)
 
 
-def test_lines_are_joined_where_they_are_continued() -> None:
+def test_lines_are_joined_where_they_are_continued():
     script = "RUN a && \\\n  # not this\n  b\n\n# nor this\nRUN c\n"
     assert [(number, text) for number, _, text in lines_of(script) if text] == [(1, "RUN a && b"), (6, "RUN c")]
     assert "".join(raw for _, raw, _ in lines_of(script)) == script

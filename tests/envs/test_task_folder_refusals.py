@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,12 +16,12 @@ NAMES = ["greet", "repair", "tally"]
 
 
 @pytest.fixture
-def tasks(tmp_path: Path) -> Path:
+def tasks(tmp_path):
     """The example tasks, to be changed."""
     return Path(shutil.copytree(TASKS, tmp_path / "tasks"))
 
 
-def edit(file: Path, old: str, new: str) -> None:
+def edit(file, old, new):
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
@@ -47,7 +46,7 @@ def edit(file: Path, old: str, new: str) -> None:
         ("FROM ubuntu:24.04\nENV A=$NOTHING", "nothing sets NOTHING"),
     ],
 )
-def test_a_dockerfile_that_cannot_be_honoured_is_refused_with_its_line(tasks: Path, change: str, says: str) -> None:
+def test_a_dockerfile_that_cannot_be_honoured_is_refused_with_its_line(tasks, change, says):
     edit(tasks / "greet/environment/Dockerfile", "FROM ubuntu:24.04", change)
     refusal_of(tasks, "greet", says)
 
@@ -83,24 +82,24 @@ def test_a_dockerfile_that_cannot_be_honoured_is_refused_with_its_line(tasks: Pa
         ("tally/docker-compose.yaml", "    volumes:", "    volumes:\n      - /data:/data", "no folder of this machine"),
     ],
 )
-def test_what_else_cannot_be_honoured_is_refused_by_name(tasks: Path, file: str, old: str, new: str, says: str) -> None:
+def test_what_else_cannot_be_honoured_is_refused_by_name(tasks, file, old, new, says):
     edit(tasks / file, old, new)
     refusal_of(tasks, file.partition("/")[0], says)
 
 
-def test_a_link_to_files_of_this_machine_is_refused(tasks: Path) -> None:
+def test_a_link_to_files_of_this_machine_is_refused(tasks):
     (tasks / "repair/environment/src/passwd").symlink_to("/etc/passwd")
     refusal_of(tasks, "repair", "environment/src/passwd: a link, which may lead to files of this machine")
 
 
-def test_a_folder_to_work_in_is_needed(tasks: Path) -> None:
+def test_a_folder_to_work_in_is_needed(tasks):
     edit(tasks / "greet/environment/Dockerfile", "WORKDIR /app", "")
     edit(tasks / "greet/environment/Dockerfile", "./", "/app/")
     edit(tasks / "greet/environment/Dockerfile", "mkdir -p out", "mkdir -p /app/out")
     refusal_of(tasks, "greet", "Dockerfile: it has no WORKDIR, and / cannot be written to")
 
 
-def refusal_of(folder: Path, name: str, says: str) -> None:
+def refusal_of(folder, name, says):
     with pytest.raises(ConfigError) as caught:
         TaskFolders({"folder": str(folder)})
     others = [other for other in NAMES if other != name]
@@ -120,7 +119,7 @@ def refusal_of(folder: Path, name: str, says: str) -> None:
         ({"folder": str(TASKS), "memory_mb": 512}, "greet, repair ask for more memory: set memory_mb=1024, or names"),
     ],
 )
-def test_settings_that_name_no_task_are_refused(settings: dict[str, Any], says: str) -> None:
+def test_settings_that_name_no_task_are_refused(settings, says):
     with pytest.raises(ConfigError) as caught:
         TaskFolders(settings)
     assert says in str(caught.value)

@@ -3,10 +3,9 @@
 import json
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import Action, OraclePolicy
 from loomrl.types import End
 from tests.envs.play_support import to_the_end
+from tests.gym.forked_checks import forked_checks  # noqa: F401
 from tests.needs import needs
 
 pytestmark = [pytest.mark.system, needs("bubblewrap")]
@@ -28,13 +28,13 @@ Change = Callable[[Path], None]
 
 
 @pytest.fixture
-def tasks(tmp_path: Path) -> Path:
+def tasks(tmp_path):
     """The example tasks, to be changed."""
     return Path(shutil.copytree(TASKS, tmp_path / "tasks"))
 
 
 @asynccontextmanager
-async def playing(name: str, folder: Path = TASKS, **settings: Any) -> AsyncIterator[TaskFolders]:
+async def playing(name, folder=TASKS, **settings):
     environment = TaskFolders({"folder": str(folder), "names": [name], **settings})
     try:
         await environment.reset(environment.task(name, 1, 1))
@@ -43,20 +43,20 @@ async def playing(name: str, folder: Path = TASKS, **settings: Any) -> AsyncIter
         await environment.close()
 
 
-async def output(environment: TaskFolders, command: str) -> str:
+async def output(environment, command):
     step = await environment.step(bash(command))
     assert (step.terminated, step.truncated) == (False, False)
     return step.observation[0].content
 
 
-def edit(file: Path, old: str, new: str) -> None:
+def edit(file, old, new):
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_the_tasks_own_solution_is_rewarded_and_doing_nothing_is_not(name: str) -> None:
+async def test_the_tasks_own_solution_is_rewarded_and_doing_nothing_is_not(name):
     async with playing(name) as environment:
         step = await to_the_end(environment)
         assert (step.reward.total, step.reward.success, step.terminated) == (1.0, 1.0, True)
@@ -65,7 +65,7 @@ async def test_the_tasks_own_solution_is_rewarded_and_doing_nothing_is_not(name:
         assert (idle.reward.total, idle.reward.success, idle.terminated) == (0.0, 0.0, True)
 
 
-async def test_the_prompt_is_the_instruction_and_the_machine_is_as_the_dockerfile_makes_it() -> None:
+async def test_the_prompt_is_the_instruction_and_the_machine_is_as_the_dockerfile_makes_it():
     environment = TaskFolders({"folder": str(TASKS)})
     assert environment.families == tuple(NAMES)
     system, user = await environment.reset(environment.task("greet", 1, 1))
@@ -76,7 +76,7 @@ async def test_the_prompt_is_the_instruction_and_the_machine_is_as_the_dockerfil
     await environment.close()
 
 
-async def test_part_of_a_reward_is_no_success() -> None:
+async def test_part_of_a_reward_is_no_success():
     async with playing("repair") as environment:
         await output(environment, "echo 'import sys; print(*[1] * int(sys.argv[1]))' > src/fibonacci.py")
         step = await environment.step(DONE)
@@ -84,7 +84,7 @@ async def test_part_of_a_reward_is_no_success() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_nothing_of_tests_or_solution_is_there_before_the_end(name: str) -> None:
+async def test_nothing_of_tests_or_solution_is_there_before_the_end(name):
     secrets = [path for path in (TASKS / name).rglob("*") if path.parent.name in ("tests", "solution")]
     assert secrets
     async with playing(name) as environment:
@@ -95,7 +95,7 @@ async def test_nothing_of_tests_or_solution_is_there_before_the_end(name: str) -
 
 @pytest.mark.parametrize("hack", HACKS)
 @pytest.mark.parametrize("name", ["greet", "tally"])
-async def test_a_hack_gains_nothing_and_spoils_nothing(name: str, hack: str) -> None:
+async def test_a_hack_gains_nothing_and_spoils_nothing(name, hack):
     async with playing(name) as environment:
         await output(environment, hack)
         assert (await environment.step(DONE)).reward.total == 0.0
@@ -106,20 +106,20 @@ async def test_a_hack_gains_nothing_and_spoils_nothing(name: str, hack: str) -> 
         assert (await environment.step(DONE)).reward.total == 1.0, "the verifier ran as it should"
 
 
-async def test_files_stay_and_processes_do_not() -> None:
+async def test_files_stay_and_processes_do_not():
     async with playing("greet") as environment:
         pid = await output(environment, "echo kept > note; (sleep 60 > /dev/null 2>&1 & echo $!)")
         found = await output(environment, f"cat note; kill -0 {pid}")
         assert found == f"kept\nbash: line 1: kill: ({pid}) - No such process\n[exit status 1]"
 
 
-async def test_programs_may_set_times_of_files() -> None:
+async def test_programs_may_set_times_of_files():
     async with playing("greet") as environment:
         made = "touch -d 2001-01-01 note; cp -a note /tmp/copy; tar cf - note | tar xf - -C /tmp"
         assert await output(environment, f"{made}; date -r /tmp/copy +%Y; date -r /tmp/note +%Y") == "2001\n2001"
 
 
-async def test_what_a_box_must_not_be_able_to_do() -> None:
+async def test_what_a_box_must_not_be_able_to_do():
     async with playing("greet") as environment:
         for command in (
             "echo x > /etc/ld.so.preload",
@@ -134,7 +134,7 @@ async def test_what_a_box_must_not_be_able_to_do() -> None:
             assert (await output(environment, command)).endswith("[exit status 1]") or "mount" in command, command
 
 
-async def test_outputs_and_commands_are_bounded() -> None:
+async def test_outputs_and_commands_are_bounded():
     async with playing("greet", command_timeout_s=1.5, longest=1000) as environment:
         assert await output(environment, "echo begun; sleep 30") == "begun\n[killed after 1.5 s]"
     async with playing("greet", longest=1000) as environment:
@@ -158,7 +158,7 @@ async def test_outputs_and_commands_are_bounded() -> None:
         (f"<tool_call>{'[' * 50_000}</tool_call>", "no JSON"),
     ],
 )
-async def test_what_the_policy_does_wrong_it_is_told(action: str, says: str) -> None:
+async def test_what_the_policy_does_wrong_it_is_told(action, says):
     async with playing("greet") as environment:
         step = await environment.step(action)
         assert says in step.observation[0].content
@@ -166,7 +166,7 @@ async def test_what_the_policy_does_wrong_it_is_told(action: str, says: str) -> 
         assert await output(environment, "echo \ud800 | wc -l") == "1"
 
 
-async def test_whoever_has_no_steps_or_no_time_left_is_verified_and_truncated(tasks: Path) -> None:
+async def test_whoever_has_no_steps_or_no_time_left_is_verified_and_truncated(tasks):
     async with playing("greet", max_steps=1) as environment:
         step = await environment.step(environment.oracle())
         assert (step.truncated, step.terminated, step.reward.total) == (True, False, 1.0)
@@ -178,7 +178,7 @@ async def test_whoever_has_no_steps_or_no_time_left_is_verified_and_truncated(ta
         assert told == ["[killed after 0.5 s]", "Error: the task's time is up."]
 
 
-async def test_a_machine_that_the_policy_brings_down_is_the_end_without_a_reward() -> None:
+async def test_a_machine_that_the_policy_brings_down_is_the_end_without_a_reward():
     async with playing("greet") as environment:
         step = await environment.step(bash("kill -9 $PPID; sleep 5") + bash("echo still here"))
         assert (step.terminated, step.reward.total, len(step.observation)) == (True, 0.0, 1)
@@ -200,20 +200,18 @@ async def test_a_machine_that_the_policy_brings_down_is_the_end_without_a_reward
         ("tally", "run-tests.sh", "pytest /tests -k no_such_test", "pytest had no tests"),
     ],
 )
-async def test_a_verifier_that_breaks_is_a_failure_and_no_reward(
-    tasks: Path, name: str, file: str, script: str, says: str
-) -> None:
+async def test_a_verifier_that_breaks_is_a_failure_and_no_reward(tasks, name, file, script, says):
     (tasks / name / file).write_text(script)
     environment = TaskFolders({"folder": str(tasks), "names": [name]})
     attempt = Attempt(id="a", task=environment.task(name, 1, 1), group="g")
-    made = await run_episode(environment, OraclePolicy(environment, None), attempt)  # type: ignore[arg-type]
+    made = await run_episode(environment, OraclePolicy(environment, None), attempt)
     assert made.end is End.FAILED
     assert made.failure is not None
     assert made.failure.boundary == "scorer"
     assert says in made.failure.message
 
 
-async def test_a_verifier_that_takes_too_long_is_a_failure(tasks: Path) -> None:
+async def test_a_verifier_that_takes_too_long_is_a_failure(tasks):
     (tasks / "greet/tests/test.sh").write_text("echo 1 > /logs/verifier/reward.txt; sleep 30")
     edit(tasks / "greet/task.toml", "timeout_sec = 120.0", "timeout_sec = 0.5")
     async with playing("greet", tasks) as environment:
@@ -221,7 +219,7 @@ async def test_a_verifier_that_takes_too_long_is_a_failure(tasks: Path) -> None:
             await environment.step(DONE)
 
 
-async def test_code_of_the_policy_that_ends_the_tests_has_not_passed_them(tasks: Path) -> None:
+async def test_code_of_the_policy_that_ends_the_tests_has_not_passed_them(tasks):
     """Tests that import what the policy wrote run it in their own process."""
     for test in ("greet/tests/check_greeting.py", "tally/tests/check_tally.py"):
         (tasks / test).write_text("import sys\nsys.path.append('/app')\nimport mine\ndef test(): assert mine.right\n")
@@ -232,7 +230,7 @@ async def test_code_of_the_policy_that_ends_the_tests_has_not_passed_them(tasks:
                 assert (await environment.step(DONE)).reward.total == reward, (name, code)
 
 
-async def test_python_imports_nothing_that_the_policy_put_among_its_packages() -> None:
+async def test_python_imports_nothing_that_the_policy_put_among_its_packages():
     async with playing("repair") as environment:
         folder = "$(python3 -c 'import site; print(site.getusersitepackages())')"
         code = "import os; print('{\"reward\": 1}', flush=True); os._exit(0)"
@@ -241,7 +239,7 @@ async def test_python_imports_nothing_that_the_policy_put_among_its_packages() -
         assert (await environment.step(DONE)).reward.total == 0.0
 
 
-async def test_bash_reads_no_file_of_the_policys_at_its_start(tasks: Path) -> None:
+async def test_bash_reads_no_file_of_the_policys_at_its_start(tasks):
     (tasks / "greet/tests/test.sh").write_text("bash -c 'echo $SEEN' && echo 0 > /logs/verifier/reward.txt")
     async with playing("greet", tasks) as environment:
         await output(environment, "cd; echo 'SEEN=1; exit 7' | tee .bashrc .profile .bash_profile .bash_login")
@@ -251,7 +249,7 @@ async def test_bash_reads_no_file_of_the_policys_at_its_start(tasks: Path) -> No
         assert (await environment.step(DONE)).reward.total == 0.0
 
 
-async def test_a_path_of_the_task_does_not_choose_the_shell_of_its_tests(tasks: Path) -> None:
+async def test_a_path_of_the_task_does_not_choose_the_shell_of_its_tests(tasks):
     edit(tasks / "greet/environment/Dockerfile", "ENV GREETING=Hello", 'ENV GREETING=Hello PATH="/app/bin:$PATH"')
     async with playing("greet", tasks) as environment:
         shell = "printf '#!/bin/sh\necho 1 > /logs/verifier/reward.txt' | tee bin/bash bin/python3 bin/pytest"
@@ -262,20 +260,20 @@ async def test_a_path_of_the_task_does_not_choose_the_shell_of_its_tests(tasks: 
         assert (await environment.step(DONE)).reward.total == 0.0
 
 
-async def test_the_folder_of_the_task_may_be_another_than_the_images(tasks: Path) -> None:
+async def test_the_folder_of_the_task_may_be_another_than_the_images(tasks):
     edit(tasks / "greet/task.toml", "cpus = 1", 'workdir = "/work/here"')
     async with playing("greet", tasks) as environment:
         assert await output(environment, "pwd; ls /app; echo x > x") == "/work/here\nguests.txt\nout"
 
 
-async def test_python_m_pytest_is_not_the_policys_pytest(tasks: Path) -> None:
+async def test_python_m_pytest_is_not_the_policys_pytest(tasks):
     edit(tasks / "tally/run-tests.sh", "uv run pytest", "python -m pytest")
     async with playing("tally", tasks) as environment:
         await output(environment, "echo 'import os; os._exit(0)' | tee pytest.py json.py conftest.py")
         assert (await environment.step(DONE)).reward.total == 0.0
 
 
-async def test_a_run_that_fails_fails_the_attempt_with_its_line(tasks: Path) -> None:
+async def test_a_run_that_fails_fails_the_attempt_with_its_line(tasks):
     edit(tasks / "greet/environment/Dockerfile", "RUN mkdir -p out", "RUN no-such-program")
     environment = TaskFolders({"folder": str(tasks), "names": ["greet"]})
     attempt = Attempt(id="a", task=environment.task("greet", 1, 1), group="g")
@@ -288,14 +286,14 @@ async def test_a_run_that_fails_fails_the_attempt_with_its_line(tasks: Path) -> 
 class Says:
     """A policy that always says the same."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         self._text = text
 
-    async def act(self, conversation: Any) -> Action:
+    async def act(self, conversation):
         return Action(self._text)
 
 
-async def test_a_solution_in_steps_is_one_script(tasks: Path) -> None:
+async def test_a_solution_in_steps_is_one_script(tasks):
     script = (tasks / "tally/solution.sh").read_text()
     (tasks / "tally/solution.sh").unlink()
     (tasks / "tally/solution.yaml").write_text(json.dumps([{"command": "cd /tmp"}, {"command": f"cd -\n{script}"}]))
@@ -303,7 +301,8 @@ async def test_a_solution_in_steps_is_one_script(tasks: Path) -> None:
         assert (await to_the_end(environment)).reward.total == 1.0
 
 
-def test_the_checker_has_nothing_against_the_examples() -> None:
+@pytest.mark.usefixtures("forked_checks")
+def test_the_checker_has_nothing_against_the_examples():
     settings = {"folder": str(TASKS), "names": ["repair"]}
     only = ("settings", "tasks", "determinism", "oracle", "rewards")
     report = check_environment(TaskFolders, settings, share=0.02, only=only)

@@ -4,7 +4,6 @@ import json
 import time
 from contextlib import suppress
 from fractions import Fraction
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,7 @@ from loomrl.envs.tool.call import LONGEST, MOST, FunctionCall, MalformedCall, re
 from loomrl.envs.tool.corpus import find_pages, pages, state_fact, text_of
 from loomrl.envs.tool.family.bank import DECOYS, TOOLS, TRANSFER
 from loomrl.envs.tool.kit import Invalid, check_arguments, fields, text, whole
-from loomrl.envs.tool.problem import Faults, ToolProblem, Turnstile, faults_for
+from loomrl.envs.tool.problem import Faults, ToolProblem, Turnstile
 from loomrl.envs.tool.session import ToolSession, calls_needed, goal_of
 from loomrl.envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, ToolWorld
 from loomrl.errors import ConfigError
@@ -203,12 +202,6 @@ def test_session_ends_after_so_many_calls_and_login_begins_another():
     assert balances(session) == [60, 140]
 
 
-def test_faults_follow_from_the_seed_and_begin_late():
-    assert all(faults_for(level, Random(1), session=True) == Faults() for level in (1, 2, 3))
-    assert faults_for(10, Random(1), session=True) == faults_for(10, Random(1), session=True)
-    assert len(faults_for(10, Random(1)).broken) == 5
-
-
 def test_a_rate_limit_ends_after_any_number_of_refused_calls():
     turnstile = Turnstile(Faults(burst=1, window_s=20))
     turnstile.admit()
@@ -268,11 +261,6 @@ def test_a_page_is_found_by_its_title_and_says_what_the_edition_says():
     town = pages("town")[0]
     mayor = state_fact(town, "mayor", "1")
     assert f"The mayor of {town.title} is {mayor.title}." in text_of(town, "1")
-
-
-def test_titles_of_pages_are_all_different():
-    titles = [page.title for kind in ("town", "person", "company") for page in pages(kind)]
-    assert len(titles) == len(set(titles))
 
 
 def test_decoys_leave_another_world_behind():
@@ -444,6 +432,9 @@ def test_no_expression_is_slow_or_raises_anything_else(expression):
         ("Golvel Sateth", "Golvel Sateth or Damy Sateth", False),
         ("Golvel Sateth", "Sateth", False),
         ("1/3", "2/0", False),
+        ("42", "The answer is **42**.", True),
+        ("42", "The answer is not 42", False),
+        ("42", "84/2", False),
     ],
 )
 def test_answers_are_compared_by_what_they_say(wanted, given, same):
@@ -479,13 +470,3 @@ def test_other_blocks_are_no_calls(text):
 def test_both_words_for_arguments_at_once_are_refused():
     with pytest.raises(MalformedCall, match="nothing else"):
         read_call('{"name": "a", "arguments": {}, "parameters": {}}')
-
-
-@pytest.mark.parametrize("given_", ["**42**", "The answer is 42.", "`42.0`", "= 42", "42"])
-def test_an_answer_may_be_dressed(given_):
-    assert same_answer("42", given_)
-
-
-@pytest.mark.parametrize("given_", ["42 or 43", "not 42", "The answer is not 42", "84/2", "42, 43"])
-def test_a_dress_makes_no_answer_right(given_):
-    assert not same_answer("42", given_)

@@ -1,7 +1,6 @@
 """Episodes of several trials: one task from the seed, the past in observations, returns by trial; and small tasks."""
 
 import json
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -20,7 +19,7 @@ POLES = {"environment": PHYSICS, "vary": {"force_mag": [-10.0, 10.0], "length": 
 ALL = [ARMS, CELLS, POLES]
 
 
-def episode(env: Trials, seed: int | None, actions: Any = None) -> tuple[list[Any], list[float], dict[str, Any]]:
+def episode(env, seed, actions=None):
     """Observations, rewards, and the task with what the last step told."""
     seen, begun = env.reset(seed=seed)
     shown = [seen]
@@ -36,12 +35,12 @@ def episode(env: Trials, seed: int | None, actions: Any = None) -> tuple[list[An
 
 @pytest.mark.filterwarnings("ignore:.*infinity", "ignore:.*alternative", "ignore:.*not within")
 @pytest.mark.parametrize("settings", ALL)
-def test_they_are_as_gymnasium_wants_them(settings: dict[str, Any]) -> None:
+def test_they_are_as_gymnasium_wants_them(settings):
     check_env(gymnasium.make(TRIALS, **settings).unwrapped, skip_render_check=True)
 
 
 @pytest.mark.parametrize("settings", ALL)
-def test_a_seed_decides_the_task_and_all_that_follows(settings: dict[str, Any]) -> None:
+def test_a_seed_decides_the_task_and_all_that_follows(settings):
     one = Trials(**settings)
     other = Trials(**settings)
     episode(other, 9)
@@ -54,7 +53,7 @@ def test_a_seed_decides_the_task_and_all_that_follows(settings: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("settings", ALL)
-def test_returns_of_trials_add_up_to_the_episodes(settings: dict[str, Any]) -> None:
+def test_returns_of_trials_add_up_to_the_episodes(settings):
     env = Trials(**settings)
     for seed in range(3):
         shown, paid, told = episode(env, seed)
@@ -64,7 +63,7 @@ def test_returns_of_trials_add_up_to_the_episodes(settings: dict[str, Any]) -> N
         assert sum(told[TRIAL_RETURNS]) == pytest.approx(sum(paid))
 
 
-def test_an_observation_has_the_action_and_the_reward_before() -> None:
+def test_an_observation_has_the_action_and_the_reward_before():
     env = Trials(**{**ARMS, "vary": {"probabilities": [[0.0, 1.0, 0.0]]}})
     shown, paid, _ = episode(env, 0, lambda step: step % 2)
     assert shown[0].tolist() == [1, 0, 0, 0, 0, 1]  # nothing was before; a trial begins
@@ -74,7 +73,7 @@ def test_an_observation_has_the_action_and_the_reward_before() -> None:
     assert Trials(**{**ARMS, "recall": False}).reset(seed=0)[0].tolist() == [1]
 
 
-def test_real_valued_actions_are_seen_within_one() -> None:
+def test_real_valued_actions_are_seen_within_one():
     env = Trials("Pendulum-v1", {"g": [9.0, 10.0]}, {"max_episode_steps": 3}, trials=2)
     shown, _, told = episode(env, 0, lambda _: np.array([-1.0]))
     assert shown[0].shape == (3 + 1 + 1 + 1,)
@@ -83,7 +82,7 @@ def test_real_valued_actions_are_seen_within_one() -> None:
     assert len(told[TRIAL_RETURNS]) == 2
 
 
-def test_the_task_stays_for_an_episode_unless_another_is_wanted_in_every_trial() -> None:
+def test_the_task_stays_for_an_episode_unless_another_is_wanted_in_every_trial():
     sure = {"probabilities": [[0.0, 1.0], [1.0, 0.0]]}
     stays = [episode(Trials(BANDIT, sure, trials=20), seed, lambda _: 0)[1] for seed in range(9)]
     assert {tuple(paid) for paid in stays} == {(0.0,) * 20, (1.0,) * 20}
@@ -91,29 +90,29 @@ def test_the_task_stays_for_an_episode_unless_another_is_wanted_in_every_trial()
     assert 10 < sum(changes) < 30
 
 
-def test_held_out_tasks_are_never_those_of_training() -> None:
+def test_held_out_tasks_are_never_those_of_training():
     drawn = {}
     for part in ("train", "held_out"):
-        tasks, generator = TaskDistribution(CELLS["vary"], part), np.random.default_rng(0)  # type: ignore[arg-type]
+        tasks, generator = TaskDistribution(CELLS["vary"], part), np.random.default_rng(0)
         drawn[part] = {json.dumps(tasks.draw(generator)) for _ in range(300)}
         assert all(part_of(json.loads(task)) == part for task in drawn[part])
     assert not drawn["train"] & drawn["held_out"]
     assert len(drawn["train"] | drawn["held_out"]) == 16
     generator = np.random.default_rng(1)
-    share = np.mean([part_of(TaskDistribution(ARMS["vary"]).draw(generator)) == "held_out" for _ in range(2000)])  # type: ignore[arg-type]
+    share = np.mean([part_of(TaskDistribution(ARMS["vary"]).draw(generator)) == "held_out" for _ in range(2000)])
     assert share == pytest.approx(0.25, abs=0.04)
     told = [episode(Trials(**CELLS, part="held_out"), seed)[2]["task"] for seed in range(20)]
     assert all(part_of(task) == "held_out" for task in told)
 
 
-def test_arms_pay_as_often_as_they_are_said_to() -> None:
+def test_arms_pay_as_often_as_they_are_said_to():
     bandit = Bandit([0.1, 0.8])
     bandit.reset(seed=0)
     assert np.mean([bandit.step(0)[1] for _ in range(2000)]) == pytest.approx(0.1, abs=0.03)
     assert np.mean([bandit.step(1)[1] for _ in range(2000)]) == pytest.approx(0.8, abs=0.03)
 
 
-def test_a_turned_grid_leads_elsewhere_and_its_goal_ends_the_trial() -> None:
+def test_a_turned_grid_leads_elsewhere_and_its_goal_ends_the_trial():
     for turn in range(4):
         grid = GoalGrid(goal=2, turn=turn)  # two above the middle
         grid.reset()
@@ -125,7 +124,7 @@ def test_a_turned_grid_leads_elsewhere_and_its_goal_ends_the_trial() -> None:
     assert [wall.step(0)[0] for _ in range(3)] == [7, 2, 2]
 
 
-def test_a_pole_has_the_physics_that_it_is_given_and_a_negative_force_turns_it_round() -> None:
+def test_a_pole_has_the_physics_that_it_is_given_and_a_negative_force_turns_it_round():
     plain = gymnasium.make("CartPole-v1").unwrapped
     usual = Physics()
     mirrored = Physics(force_mag=-10.0)
@@ -160,16 +159,16 @@ def test_a_pole_has_the_physics_that_it_is_given_and_a_negative_force_turns_it_r
         ({"vary": {"goal": [0]}, "part": "train"}, "part=train: none of 1000 tasks"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_is_refused_by_name(changes, words):
     with pytest.raises(ConfigError, match=words):
         draw_often(**{**CELLS, **changes})
 
 
-def draw_often(**settings: Any) -> None:
+def draw_often(**settings):
     for seed in range(20):
         Trials(**settings).reset(seed=seed)
 
 
-def test_arms_without_probabilities_are_refused() -> None:
+def test_arms_without_probabilities_are_refused():
     with pytest.raises(ConfigError, match=r"probabilities=\[0.5, 2\]"):
         Bandit([0.5, 2])

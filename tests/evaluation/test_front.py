@@ -21,7 +21,7 @@ from loomrl.evaluation.front import (
     sparsity,
 )
 from loomrl.gym.preference import with_preference
-from loomrl.types import Reward, Trajectory
+from loomrl.types import Reward
 from tests.hub.hub_samples import attempt
 
 TREASURES = np.array(
@@ -31,7 +31,7 @@ points = arrays(np.float64, st.tuples(st.integers(1, 12), st.just(3)), elements=
 
 
 @given(points)
-def test_the_front_is_what_nothing_dominates(every: np.ndarray) -> None:
+def test_the_front_is_what_nothing_dominates(every):
     front = pareto_front(every)
     for point in every:
         dominated = any((other >= point).all() and (other > point).any() for other in every)
@@ -39,7 +39,7 @@ def test_the_front_is_what_nothing_dominates(every: np.ndarray) -> None:
     assert len(np.unique(front, axis=0)) == len(front)
 
 
-def test_hypervolume_of_the_concave_treasures_is_the_known_one() -> None:
+def test_hypervolume_of_the_concave_treasures_is_the_known_one():
     assert hypervolume(TREASURES, [0, -50]) == pytest.approx(4255.0)
     assert hypervolume([[1.0, 1.0], [-1.0, 5.0]], [0, 0]) == pytest.approx(1.0)
     assert hypervolume([[-1.0, -1.0]], [0, 0]) == 0.0
@@ -48,7 +48,7 @@ def test_hypervolume_of_the_concave_treasures_is_the_known_one() -> None:
 
 
 @given(points)
-def test_an_archive_is_the_front_of_all_it_saw(every: np.ndarray) -> None:
+def test_an_archive_is_the_front_of_all_it_saw(every):
     archive = ParetoFront(None)
     half = len(every) // 2
     archive.observe(every[:half])
@@ -60,7 +60,7 @@ def test_an_archive_is_the_front_of_all_it_saw(every: np.ndarray) -> None:
     assert again.span(3)[0].tolist() == every.max(0).tolist()
 
 
-def test_what_is_not_above_the_reference_is_not_kept() -> None:
+def test_what_is_not_above_the_reference_is_not_kept():
     archive = ParetoFront([0, -50])
     archive.observe([[50, -60], [0, -1]])
     assert archive.points is None
@@ -69,13 +69,13 @@ def test_what_is_not_above_the_reference_is_not_kept() -> None:
     assert [edge.tolist() for edge in archive.span(2)] == [[2, -1], [1, 2]]
 
 
-def test_expected_utility_and_sparsity_are_those_by_hand() -> None:
+def test_expected_utility_and_sparsity_are_those_by_hand():
     assert expected_utility([[1, 0], [0, 1]], [[1, 0], [0, 1], [0.5, 0.5]]) == pytest.approx(2.5 / 3)
     assert sparsity([[0, 3], [1, 1], [3, 0]]) == pytest.approx((1 + 4 + 4 + 1) / 2)
     assert sparsity([[1, 1]]) == 0
 
 
-def test_a_report_weighs_returns_by_their_preferences() -> None:
+def test_a_report_weighs_returns_by_their_preferences():
     preferences = np.array([[1, 0], [0, 1]], np.float32)
     returns = np.array([[[2.0, 0.0], [4.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
     played = PreferenceEpisodes(preferences, returns, np.full((2, 2), 3))
@@ -87,7 +87,7 @@ def test_a_report_weighs_returns_by_their_preferences() -> None:
     assert all(steered.is_on_front for steered in report.by_preference)
 
 
-def test_what_is_on_the_front_is_told_by_preference() -> None:
+def test_what_is_on_the_front_is_told_by_preference():
     preferences = np.array([[1, 0], [0.5, 0.5], [0, 1]], np.float32)
     returns = np.array([[[3.0, 0.0]], [[1.0, 1.0]], [[2.0, 2.0]]])
     played = PreferenceEpisodes(preferences, returns, np.ones((3, 1), np.int64))
@@ -95,19 +95,19 @@ def test_what_is_on_the_front_is_told_by_preference() -> None:
     assert [steered.is_on_front for steered in report.by_preference] == [True, False, True]
 
 
-def test_a_return_that_is_no_number_is_named() -> None:
+def test_a_return_that_is_no_number_is_named():
     returns = np.array([[[2.0, 0.0], [4.0, np.nan]]])
     played = PreferenceEpisodes(np.array([[0.25, 0.75]], np.float32), returns, np.ones((1, 2), np.int64))
     with pytest.raises(EpisodeError, match=r"'b' returned nan in episode 2 by preference \[0.25, 0.75\]"):
         judge_front("p", played, objectives=("a", "b"), reference=None, confidence=0.9)
 
 
-def attempted_by(preference: dict[str, float], *, failed: bool = False, **parts: float) -> Trajectory:
+def attempted_by(preference, *, failed=False, **parts):
     one = attempt("a", failed=failed)
     return replace(one, task=with_preference(one.task, preference), reward=Reward(0.0, parts))
 
 
-def test_attempts_of_a_language_policy_are_judged_by_preference_without_those_that_failed() -> None:
+def test_attempts_of_a_language_policy_are_judged_by_preference_without_those_that_failed():
     objectives = Objectives.of([{"right": [{"sum": 0.5}, {"sign": 0.5}]}, "short"])
     one, other = {"right": 1.0, "short": 0.0}, {"right": 0.0, "short": 1.0}
     attempts = [

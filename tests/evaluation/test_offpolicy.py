@@ -1,6 +1,5 @@
 """Estimates of another policy from logs, where its value is known exactly."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 
 from loomrl.control.logged import Logged
 from loomrl.errors import DataError
-from loomrl.evaluation.offpolicy import OffPolicy, judge_logged
+from loomrl.evaluation.offpolicy import judge_logged
 
 CHOICES = 3
 NUMBERS = 2
@@ -19,10 +18,10 @@ Array = NDArray[Any]
 class Softmax:
     """Chooses by a linear score of what it sees."""
 
-    def __init__(self, seed: int, sharpness: float) -> None:
+    def __init__(self, seed, sharpness):
         self._weights = np.random.default_rng(seed).normal(size=(NUMBERS, CHOICES)) * sharpness
 
-    def chances(self, seen_B: Array, *, greedy: bool) -> Array:
+    def chances(self, seen_B, *, greedy):
         scores = seen_B @ self._weights
         if greedy:
             return np.eye(CHOICES)[scores.argmax(1)]
@@ -35,11 +34,11 @@ CANDIDATE = Softmax(2, 1.0)
 WORTH = np.random.default_rng(3).normal(size=(NUMBERS, CHOICES))
 
 
-def chance_of_success(seen_B: Array) -> Array:
+def chance_of_success(seen_B):
     return 1 / (1 + np.exp(-(seen_B @ WORTH)))
 
 
-def bandit(count: int, seed: int) -> list[Logged]:
+def bandit(count, seed):
     """One decision per episode: a context, a choice, success or none."""
     rng = np.random.default_rng(seed)
     seen_B = rng.normal(size=(count, NUMBERS)).astype(np.float32)
@@ -58,16 +57,16 @@ def bandit(count: int, seed: int) -> list[Logged]:
     ]
 
 
-def truth(*, greedy: bool) -> float:
+def truth(*, greedy):
     seen_B = np.random.default_rng(9).normal(size=(400_000, NUMBERS))
     return float((CANDIDATE.chances(seen_B, greedy=greedy) * chance_of_success(seen_B)).sum(1).mean())
 
 
-def judged(episodes: list[Logged], **settings: Any) -> OffPolicy:
+def judged(episodes, **settings):
     return judge_logged(episodes, CANDIDATE, **({"gamma": 1.0, "greedy": False} | settings))
 
 
-def covered(count: int, runs: int, *, greedy: bool) -> dict[str, float]:
+def covered(count, runs, *, greedy):
     """Share of the 95 % intervals that hold the true value."""
     value = truth(greedy=greedy)
     names = ("ips", "snips", "dr", "logged")
@@ -78,7 +77,7 @@ def covered(count: int, runs: int, *, greedy: bool) -> dict[str, float]:
     }
 
 
-def test_intervals_hold_the_value_as_often_as_they_promise() -> None:
+def test_intervals_hold_the_value_as_often_as_they_promise():
     found = covered(400, 60, greedy=False)
     assert min(found[name] for name in ("ips", "snips", "dr")) >= 0.87
     assert found["logged"] < 0.8  # what was logged is another policy's
@@ -86,26 +85,26 @@ def test_intervals_hold_the_value_as_often_as_they_promise() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("greedy", [False, True])
-def test_coverage_is_that_of_the_level(greedy: bool) -> None:
+def test_coverage_is_that_of_the_level(greedy):
     found = covered(1000, 400, greedy=greedy)
     for name in ("ips", "snips", "dr"):
         assert 0.92 <= found[name] <= 0.98, (name, found)
 
 
-def test_what_is_known_of_rewards_makes_intervals_narrower() -> None:
+def test_what_is_known_of_rewards_makes_intervals_narrower():
     one = judged(bandit(2000, 0))
     width = {name: getattr(one, name).high - getattr(one, name).low for name in ("ips", "snips", "dr")}
     assert width["dr"] <= width["snips"] < width["ips"]
 
 
-def test_a_policy_that_logged_itself_is_worth_its_mean_return() -> None:
+def test_a_policy_that_logged_itself_is_worth_its_mean_return():
     found = judge_logged(bandit(200, 0), LOGGING, gamma=1.0, greedy=False)
     assert found.effective == pytest.approx(200, rel=1e-3)
     for one in (found.ips, found.snips):
         assert one.mean == pytest.approx(found.logged.mean, abs=1e-4)
 
 
-def chain(count: int, seed: int, act: Callable[[Array], Array]) -> list[Logged]:
+def chain(count, seed, act):
     """Three steps, each worth the number of its choice more than the one before, and what is seen is left to chance."""
     rng = np.random.default_rng(seed)
     episodes = []
@@ -125,7 +124,7 @@ def chain(count: int, seed: int, act: Callable[[Array], Array]) -> list[Logged]:
     return episodes
 
 
-def test_sequences_are_weighed_step_by_step() -> None:
+def test_sequences_are_weighed_step_by_step():
     mine = chain(4000, 1, lambda seen: CANDIDATE.chances(seen, greedy=False))
     value = np.mean([float((0.5 ** np.arange(3) * one.rewards_T).sum()) for one in mine])
     found = judged(chain(4000, 2, lambda seen: LOGGING.chances(seen, greedy=False)), gamma=0.5)
@@ -134,7 +133,7 @@ def test_sequences_are_weighed_step_by_step() -> None:
     assert abs(found.logged.mean - value) > 0.1
 
 
-def test_logs_without_probabilities_tell_nothing() -> None:
+def test_logs_without_probabilities_tell_nothing():
     bare = [Logged(seen=one.seen, actions=one.actions, rewards_T=one.rewards_T, terminated=True)
             for one in bandit(30, 0)]  # fmt: skip
     with pytest.raises(DataError, match="0 of 30 episodes have the probabilities of all their actions"):

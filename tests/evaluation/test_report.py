@@ -17,15 +17,15 @@ _alone = itertools.count()
 
 
 def attempt(
-    success: float,
+    success,
     *,
-    family: str = "a",
-    level: int = 1,
-    failed: bool = False,
-    turns: int = 1,
-    group: str | None = None,
-    said: str = "x",
-) -> Trajectory:
+    family="a",
+    level=1,
+    failed=False,
+    turns=1,
+    group=None,
+    said="x",
+):
     return Trajectory(
         id="t",
         task=Task("Math", "1.0.0", family, level, 0),
@@ -38,7 +38,7 @@ def attempt(
 
 
 @given(st.integers(1, 500), st.data())
-def test_interval_contains_the_mean_and_tightens_with_more_evidence(count: int, data: st.DataObject) -> None:
+def test_interval_contains_the_mean_and_tightens_with_more_evidence(count, data):
     total = data.draw(st.integers(0, count))
     few = wilson(total, count)
     many = wilson(100 * total, 100 * count)
@@ -47,12 +47,12 @@ def test_interval_contains_the_mean_and_tightens_with_more_evidence(count: int, 
     assert many.high - many.low < few.high - few.low
 
 
-def test_wilson_interval_is_the_published_one() -> None:
+def test_wilson_interval_is_the_published_one():
     interval = wilson(8, 10)  # Agresti & Coull (1998) give 0.490 to 0.943
     assert (interval.low, interval.high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
 
 
-def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_interval_covers_the_truth_about_as_often_as_it_says():
     rng = random.Random(0)
     covered = 0
     for _ in range(2000):
@@ -61,7 +61,7 @@ def test_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 0.93 < covered / 2000 < 0.975
 
 
-def test_failed_attempts_are_counted_and_never_averaged() -> None:
+def test_failed_attempts_are_counted_and_never_averaged():
     report = judge("p", [attempt(1.0), attempt(0.0), attempt(0.0, failed=True)])
     assert report.overall.success.mean == 0.5
     assert (report.overall.success.count, report.overall.failures) == (2, 1)
@@ -69,26 +69,26 @@ def test_failed_attempts_are_counted_and_never_averaged() -> None:
     assert report.failures == {"environment: TimeoutError": 1}
 
 
-def test_success_is_told_by_turns() -> None:
+def test_success_is_told_by_turns():
     attempts = [attempt(1.0), attempt(1.0, turns=3), attempt(0.0, turns=5), attempt(0.5), attempt(0.0, failed=True)]
     assert judge("p", attempts).solved_within == (0.25, 0.25, 0.5)
     assert judge("p", [attempt(0.0, turns=2)]).solved_within == ()
 
 
-def test_without_a_single_valid_attempt_nothing_is_claimed() -> None:
+def test_without_a_single_valid_attempt_nothing_is_claimed():
     overall = judge("p", [attempt(0.0, failed=True)]).overall
     assert (overall.success.mean, overall.success.low, overall.success.high) == (None, 0.0, 1.0)
     assert overall.reward is None
 
 
-def test_report_tells_families_and_levels_apart_and_is_json() -> None:
+def test_report_tells_families_and_levels_apart_and_is_json():
     report = judge("p", [attempt(1.0, family="a", level=2), attempt(0.0, family="b", level=10)])
     assert {name: s.success.mean for name, s in report.by_family.items()} == {"Math/a": 1.0, "Math/b": 0.0}
     assert list(report.by_level) == ["Math/02", "Math/10"]
     assert json.loads(json.dumps(report.as_dict()))["overall"]["success"]["mean"] == 0.5
 
 
-def test_attempts_at_one_task_are_worth_less_than_those_at_many() -> None:
+def test_attempts_at_one_task_are_worth_less_than_those_at_many():
     alike = [[1.0] * 8] * 20 + [[0.0] * 8] * 20
     chance = [[1.0, 0.0] * 4] * 40
     single = wilson(20, 40)
@@ -105,7 +105,7 @@ def test_attempts_at_one_task_are_worth_less_than_those_at_many() -> None:
     assert wilson_of_groups([]).mean is None
 
 
-def test_interval_of_groups_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_interval_of_groups_covers_the_truth_about_as_often_as_it_says():
     rng = random.Random(0)
     covered = 0
     for _ in range(2000):
@@ -115,7 +115,7 @@ def test_interval_of_groups_covers_the_truth_about_as_often_as_it_says() -> None
 
 
 @pytest.mark.parametrize(("count", "right"), [(4, 0), (4, 1), (5, 2), (6, 6)])
-def test_pass_at_k_is_the_share_of_draws_with_a_right_attempt(count: int, right: int) -> None:
+def test_pass_at_k_is_the_share_of_draws_with_a_right_attempt(count, right):
     attempts = [1] * right + [0] * (count - right)
     for k in range(1, count + 1):
         draws = list(itertools.combinations(attempts, k))
@@ -123,7 +123,7 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_attempt(count: int, right:
 
 
 @pytest.mark.parametrize("k", [1, 2, 8])
-def test_interval_of_pass_at_k_covers_the_truth_about_as_often_as_it_says(k: int) -> None:
+def test_interval_of_pass_at_k_covers_the_truth_about_as_often_as_it_says(k):
     rng = random.Random(k)
     truth = 1 - math.prod((1.4 + index) / (2 + index) for index in range(k))  # of Beta(0.6, 1.4)
     covered = 0
@@ -134,13 +134,13 @@ def test_interval_of_pass_at_k_covers_the_truth_about_as_often_as_it_says(k: int
     assert 0.925 < covered / 1000 < 0.98
 
 
-def chances(rng: random.Random) -> list[float]:
+def chances(rng):
     """Chances to be right at sixty tasks, 0.3 on average."""
     return [rng.betavariate(0.6, 1.4) for _ in range(60)]
 
 
-def test_several_attempts_at_a_task_are_judged_together() -> None:
-    def task(group: str, *outcomes: tuple[float, str]) -> list[Trajectory]:
+def test_several_attempts_at_a_task_are_judged_together():
+    def task(group, *outcomes):
         return [attempt(right, group=group, said=f"<answer>{said}</answer>") for right, said in outcomes]
 
     attempts = [
@@ -167,13 +167,13 @@ def test_several_attempts_at_a_task_are_judged_together() -> None:
     json.dumps(judge("p", attempts).as_dict())
 
 
-def said(number: int, text: str) -> Trajectory:
+def said(number, text):
     turn = Turn((Message("user", "?"),), text)
     task = Task("Math", "1", "sum", 1, number)
     return Trajectory(id=str(number), task=task, turns=(turn,), end=End.TERMINATED, reward=Reward(), group="g")
 
 
-def test_a_report_has_the_share_of_attempts_that_break_each_rule() -> None:
+def test_a_report_has_the_share_of_attempts_that_break_each_rule():
     rules = open_text_rules([BlockedRule(words=("darn",)), SecretsRule()])
     attempts = [said(number, "darn" if number < 3 else "well") for number in range(10)]
     report = judge("p", attempts, rules=rules)

@@ -19,7 +19,7 @@ def saying(*texts):
     return lambda environment, rng: Says(*texts)
 
 
-def python_of_adapters() -> str:
+def python_of_adapters():
     """The interpreter that `make adapters` installs."""
     need("OpenEnv and verifiers")
     return str(ADAPTERS)

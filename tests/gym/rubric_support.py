@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,7 +28,7 @@ class Asked:
     body: dict[str, Any]
 
     @property
-    def answer(self) -> str:
+    def answer(self):
         """The last text of the assistant."""
         return [text for role, text in self.said if role == "assistant"][-1]
 
@@ -43,11 +43,11 @@ class ScriptedJudge(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.rule = rule
-        self.faults: list[tuple[int, bytes]] = []
-        self.asked: list[Asked] = []
+        self.faults = []
+        self.asked = []
         self.most_at_once = self.now = 0
         self.hold = threading.Event()
         """While it is clear, nobody is answered."""
@@ -55,10 +55,10 @@ class ScriptedJudge(ThreadingHTTPServer):
         self.lock = threading.Lock()
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.server_port}/v1"
 
-    def part(self, *criteria: str, **more: Any) -> RubricPart:
+    def part(self, *criteria, **more):
         """A rubric of this judge."""
         named = [{"name": name, "says": f"The answer is {name}."} for name in criteria or ("kind",)]
         given = {"criteria": named, "judge": {"url": self.url, "model": "m"}}
@@ -68,7 +68,7 @@ class ScriptedJudge(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: ScriptedJudge
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         server = self.server
         asked = read(json.loads(self.rfile.read(int(self.headers["content-length"]))))
         with server.lock:
@@ -89,20 +89,20 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             pass  # nobody waits any more
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
-def completion(text: str, finish: str = "stop") -> bytes:
+def completion(text, finish="stop"):
     return json.dumps({"choices": [{"message": {"content": text}, "finish_reason": finish}]}).encode()
 
 
-def read(body: dict[str, Any]) -> Asked:
+def read(body):
     """A request by its form: exactly two fences, and between them lines that are a role or stand behind a mark."""
     system, user = (message["content"] for message in body["messages"])
     (fence,) = set(FENCE.findall(system))
     before, between, after = user.split(f"\n{fence}\n")
-    said: list[tuple[str, list[str]]] = []
+    said = []
     for line in between.splitlines():  # whatever a model may take for the end of a line
         if line.startswith("| "):
             said[-1][1].append(line[2:])
@@ -118,7 +118,7 @@ def read(body: dict[str, Any]) -> Asked:
 
 
 @contextmanager
-def serve_judge(rule: Rule) -> Iterator[ScriptedJudge]:
+def serve_judge(rule):
     """A judge that answers by this rule."""
     with ScriptedJudge(rule) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -131,10 +131,10 @@ def serve_judge(rule: Rule) -> Iterator[ScriptedJudge]:
             thread.join()
 
 
-def by_words(words: dict[str, Sequence[str]]) -> Rule:
+def by_words(words):
     """Yes to a criterion if the last answer has all of its words, partly if one of them."""
 
-    def rule(asked: Asked, criterion: str) -> str:
+    def rule(asked, criterion):
         found = sum(word in asked.answer for word in words[criterion])
         return YES if found == len(words[criterion]) else PARTLY if found else NO
 

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,7 +28,7 @@ HERE = Path(__file__).parent
 
 
 @contextmanager
-def serving() -> Iterator[str]:
+def serving():
     """The URL below which real servers are."""
     command = [python_of_adapters(), str(HERE / "openenv_server.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -42,17 +41,17 @@ def serving() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
+def servers():
     with serving() as url:
         yield url
 
 
 @pytest.fixture
-def hidden(servers: str) -> str:
+def hidden(servers):
     return f"{servers}/hidden"
 
 
-def environment_at(url: str, *, wait_s: float = 60, **server) -> OpenEnvEnvironment:
+def environment_at(url, *, wait_s=60, **server):
     servers = {"hidden": {"url": url, "return_at_least": 1, "oracle": "test_adapter_openenv:told", **server}}
     return OpenEnvEnvironment({"servers": servers, "timeout_s": 60, "wait_s": wait_s})
 

@@ -6,7 +6,7 @@ import pytest
 from adapter_support import play
 
 from loomrl.errors import ConfigError
-from loomrl.gym.adapters.classic import LineGame, LineOpponent, winning_line
+from loomrl.gym.adapters.classic import LineGame, LineOpponent
 from loomrl.gym.adapters.pettingzoo import PettingZooEnvironment
 from loomrl.gym.adapters.world import VERB
 from loomrl.gym.policy import OraclePolicy, RandomPolicy
@@ -19,7 +19,7 @@ TEAM = "loomrl.envs.teamwork.parallel:TeamParallel"
 TOGETHER = "pettingzoo.test.example_envs.generated_agents_parallel_v0:parallel_env"
 
 
-def one_game(**game) -> PettingZooEnvironment:
+def one_game(**game):
     return PettingZooEnvironment({"worlds": {"game": game}, "max_steps": 30})
 
 
@@ -124,20 +124,6 @@ def test_lines_are_found_in_all_four_directions():
     assert lines == {
         (0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6),
     }  # fmt: skip
-
-
-def test_a_winning_line_beats_the_opponent_it_was_found_for():
-    game = LineGame(rows=6, columns=7, needed=4, falls=True)
-    for seed in range(5):
-        opponent = LineOpponent(game, 0.6, str(seed))
-        board, won = (0,) * 42, False
-        for move in winning_line(opponent, board, 1):
-            assert not won
-            board, won = game.place_mark(board, move, 1)
-            if not won:
-                board, lost = game.place_mark(board, opponent.move(board, 2), 2)
-                assert not lost
-        assert won
 
 
 def test_an_opponent_of_full_skill_wins_and_blocks():

@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.system
-def test_rows_of_the_real_package_are_played_here() -> None:
+def test_rows_of_the_real_package_are_played_here():
     python = python_of_adapters()
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "verifiers_real.py")]
     beside = {**os.environ, "PYTHONPATH": str(Path(python).parent.parent / "verifiers")}

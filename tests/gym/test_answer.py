@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -11,17 +10,14 @@ from hypothesis import strategies as st
 from loomrl.errors import ConfigError
 from loomrl.gym.answer import (
     LONGEST,
-    TaggedAnswer,
-    command_format,
     parse_command,
     parse_commands,
     parse_fences,
     parse_submission,
     undress,
 )
-from loomrl.gym.base import Step
 from loomrl.gym.question import WRONG, QuestionEnvironment
-from loomrl.types import Reward, Task
+from loomrl.types import Reward
 
 
 @pytest.mark.parametrize(
@@ -84,13 +80,6 @@ def test_an_appended_answer_is_always_the_one_found(before, answer):
     assert submission.answer == answer.strip()
 
 
-def test_a_flood_of_tags_costs_no_more_than_its_length():
-    start = time.process_time()
-    for text in ("<answer>" * 200_000, "</answer>" * 200_000, "<answer>1</answer>" * 100_000, "<" * 2_000_000):
-        parse_submission(text)
-    assert time.process_time() - start < 0.5
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -124,26 +113,12 @@ def test_no_content_is_dropped(text):
     assert undress(text) != "Oslo"
 
 
-@given(st.text(alphabet="ab.*`=\"' \n#>!_-", max_size=40))
-def test_undressing_twice_changes_nothing_more_than_once_and_adds_nothing(text):
-    bare = undress(text)
-    assert bare in text
-
-
 def test_blocks_have_either_fence_and_may_be_indented():
     text = "a\n```python\nx = 1\n```\n  ~~~\n  y\n    ```\n  ~~~~ \n```not `a` fence\n~~~py\nlost"
     found = [(block.language, block.content) for block in parse_fences(text)]
     assert found == [("python", "x = 1"), ("", "y\n  ```"), ("py", None)]
     first = next(parse_fences(text))
     assert text[first.end :].startswith("\n  ~~~")
-
-
-def test_text_made_to_be_slow_is_undressed_in_a_moment():
-    for text in ("the " * 4000, "```\n" * 4000, "so " * 5000, "*" * 16_000, "= " * 8000, "answer " * 2000, "# " * 8000):
-        assert len(text) <= LONGEST
-        started = time.process_time()
-        undress(text)
-        assert time.process_time() - started < 0.5
 
 
 VERBS = ("QUERY", "SOLVE")
@@ -204,11 +179,20 @@ def test_several_commands_are_read_line_by_line():
     assert parse_commands("Next I look.", ("STORE", "NEXT")) == []
 
 
-def test_text_made_to_be_slow_is_read_in_a_moment():
-    for text in ("- " * 8000, "*" * 16_000, "QUERY" * 3000, "- [ ] " * 2000 + "QUERY", "\nQUERY:" * 2000):
+SLOW = {
+    parse_submission: ["<answer>" * 200_000, "</answer>" * 200_000, "<answer>1</answer>" * 100_000, "<" * 2_000_000],
+    undress: ["the " * 4000, "```\n" * 4000, "so " * 5000, "*" * 16_000, "= " * 8000, "answer " * 2000, "# " * 8000],
+    lambda text: (parse_command(text, VERBS), parse_commands(text, VERBS)): [
+        *("- " * 8000, "*" * 16_000, "QUERY" * 3000, "- [ ] " * 2000 + "QUERY", "\nQUERY:" * 2000)
+    ],
+}
+
+
+@pytest.mark.parametrize(("read", "texts"), SLOW.items())
+def test_text_made_to_be_slow_is_read_in_a_moment(read, texts):
+    for text in texts:
         started = time.process_time()
-        parse_command(text, VERBS)
-        parse_commands(text, VERBS)
+        read(text)
         assert time.process_time() - started < 0.5
 
 
@@ -223,46 +207,42 @@ def test_whatever_is_said_before_it_a_command_is_found(before, verb, argument):
     assert command == (f"{before}\n", verb, argument.strip())
 
 
-def test_the_format_lists_the_usages():
-    assert command_format(["SOLVE: answer"]).splitlines()[1:] == ["SOLVE: answer"]
-
-
 class Seven(QuestionEnvironment):
     """Asks for seven; six is half right."""
 
     name = "Seven"
 
-    def ask(self, task: Task) -> str:
+    def ask(self, task):
         return "Which number?"
 
-    async def judge(self, submission: TaggedAnswer) -> Reward:
+    async def judge(self, submission):
         share = {"7": 1.0, "6": 0.5}.get(submission.answer, 0.0)
         return Reward(share, {"right": share}, success=float(share == 1))
 
-    def oracle(self) -> str:
+    def oracle(self):
         return "<answer>7</answer>"
 
 
-def play_replies(replies: Sequence[str], **settings: object) -> list[Step]:
+def play_replies(replies, **settings):
     environment = Seven(settings)
 
-    async def play() -> list[Step]:
+    async def play():
         await environment.reset()
         return [await environment.step(reply) for reply in replies]
 
     return asyncio.run(play())
 
 
-def answers(*numbers: int) -> list[str]:
+def answers(*numbers):
     return [f"<answer>{number}</answer>" for number in numbers]
 
 
-def test_without_retry_a_wrong_answer_is_the_last() -> None:
+def test_without_retry_a_wrong_answer_is_the_last():
     (step,) = play_replies(answers(6), max_steps=5)
     assert (step.terminated, step.reward.total, step.observation) == (True, 0.5, ())
 
 
-def test_a_wrong_answer_is_told_and_a_later_one_is_worth_less() -> None:
+def test_a_wrong_answer_is_told_and_a_later_one_is_worth_less():
     wrong, also_wrong, right = play_replies(answers(6, 1, 7), max_steps=5, retry=0.5)
     assert [message.content for step in (wrong, also_wrong) for message in step.observation] == [WRONG, WRONG]
     assert not any(step.terminated or step.truncated or step.reward.total for step in (wrong, also_wrong))
@@ -270,20 +250,20 @@ def test_a_wrong_answer_is_told_and_a_later_one_is_worth_less() -> None:
     assert right.reward == Reward(0.25, {"right": 0.25}, success=1.0)
 
 
-def test_an_answer_without_tags_costs_a_reply_and_is_no_wrong_answer() -> None:
+def test_an_answer_without_tags_costs_a_reply_and_is_no_wrong_answer():
     *_, right = play_replies(["seven", *answers(7)], max_steps=2, retry=0.5)
     assert right.reward.total == 1.0
 
 
-def test_the_last_answer_is_judged_as_any_other() -> None:
+def test_the_last_answer_is_judged_as_any_other():
     _, last = play_replies(answers(1, 6), max_steps=2, retry=0.5)
     assert (last.terminated, last.truncated, last.reward.total) == (True, False, 0.25)
 
 
-def test_each_episode_begins_anew() -> None:
+def test_each_episode_begins_anew():
     environment = Seven({"max_steps": 2, "retry": 0.5})
 
-    async def play() -> float:
+    async def play():
         await environment.reset()
         await environment.step("<answer>1</answer>")
         await environment.reset()
@@ -292,6 +272,6 @@ def test_each_episode_begins_anew() -> None:
     assert asyncio.run(play()) == 1.0
 
 
-def test_retry_needs_a_second_reply() -> None:
+def test_retry_needs_a_second_reply():
     with pytest.raises(ConfigError, match=r"retry: with max_steps=1 there is no second answer"):
         Seven({"max_steps": 1, "retry": 0.5})

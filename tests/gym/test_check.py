@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from loomrl.errors import ConfigError
 from loomrl.gym.check.promise import MOST, enough, interval
 from loomrl.gym.check.run import _Probe, check_environment
+from tests.gym.forked_checks import forked_checks  # noqa: F401
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("forked_checks")]
 
 
 def test_a_sound_environment_passes_every_check_with_figures():
@@ -71,7 +72,7 @@ def test_a_share_of_the_episodes_is_fewer():
 
 
 def test_a_hang_is_killed_named_and_the_other_texts_are_still_tried():
-    report = check_environment(broken_envs.BacktracksForEver, only=["hostile"], step_limit_s=0.2)
+    report = check_environment(broken_envs.BacktracksForEver, only=["hostile"], step_limit_s=0.1)
     detail = report.checks[-1].detail
     assert "'nested brackets'" in detail
     assert "killed" in detail

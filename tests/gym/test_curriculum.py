@@ -24,7 +24,6 @@ from loomrl.gym.curriculum import (
     HELD_OUT_SEEDS,
     TRAINING_SEEDS,
     AdaptiveLevels,
-    Curriculum,
     ProgressiveLevels,
     StagedLevels,
     Stake,
@@ -40,17 +39,17 @@ FAMILIES = (TaskFamily("Math", "a"), TaskFamily("Math", "b", guess=0.5), TaskFam
 SUCCESSES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 
 
-def try_levels(family: str, success: float, *, level: int = 10, count: int = 8) -> list[TaskOutcome]:
+def try_levels(family, success, *, level=10, count=8):
     return [TaskOutcome(family, level, success)] * count
 
 
-def draws(curriculum: Curriculum, count: int = 4000, seed: int = 0) -> list[tuple[str, int]]:
+def draws(curriculum, count=4000, seed=0):
     rng = random.Random(seed)
     return [(d.family.key, d.level) for d in (curriculum.draw(rng) for _ in range(count))]
 
 
 @given(SUCCESSES, st.integers(1, 5), st.integers(5, 10))
-def test_levels_stay_in_bounds_and_move_by_at_most_eta(successes: list[float], first: int, last: int) -> None:
+def test_levels_stay_in_bounds_and_move_by_at_most_eta(successes, first, last):
     settings = AdaptiveCurriculum(first_level=first, last_level=last, eta=0.7)
     curriculum = AdaptiveLevels(FAMILIES, settings)
     for success in successes:
@@ -63,7 +62,7 @@ def test_levels_stay_in_bounds_and_move_by_at_most_eta(successes: list[float], f
     assert all(first <= level <= last for _, level in draws(curriculum, 50))
 
 
-def test_level_rises_on_success_falls_on_failure_and_rests_at_the_target() -> None:
+def test_level_rises_on_success_falls_on_failure_and_rests_at_the_target():
     curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum(first_level=3, eta=0.5))
     curriculum.observe(try_levels("Math/a", 1.0))
     risen = curriculum.progress()["Math/a"]
@@ -73,7 +72,7 @@ def test_level_rises_on_success_falls_on_failure_and_rests_at_the_target() -> No
     assert curriculum.progress()["Math/a"] < risen
 
 
-def test_success_on_replayed_lower_levels_does_not_raise_the_level() -> None:
+def test_success_on_replayed_lower_levels_does_not_raise_the_level():
     curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum())
     for _ in range(20):
         curriculum.observe(try_levels("Math/a", 1.0))
@@ -82,7 +81,7 @@ def test_success_on_replayed_lower_levels_does_not_raise_the_level() -> None:
     assert curriculum.progress()["Math/a"] == level > 5
 
 
-def test_a_tenth_of_the_tasks_replays_lower_levels() -> None:
+def test_a_tenth_of_the_tasks_replays_lower_levels():
     curriculum = AdaptiveLevels((TaskFamily("Math", "a"),), AdaptiveCurriculum(eta=1.0))
     for _ in range(8):
         curriculum.observe(try_levels("Math/a", 1.0))
@@ -91,7 +90,7 @@ def test_a_tenth_of_the_tasks_replays_lower_levels() -> None:
     assert 0.07 < replayed / 4000 < 0.13
 
 
-def test_what_can_be_learnt_is_drawn_most_and_nothing_is_forgotten() -> None:
+def test_what_can_be_learnt_is_drawn_most_and_nothing_is_forgotten():
     families = (TaskFamily("Math", "mastered"), TaskFamily("Math", "hopeless"), TaskFamily("Math", "ripe"))
     curriculum = AdaptiveLevels(families, AdaptiveCurriculum(floor=0.05))
     known = {"Math/mastered": 1.0, "Math/hopeless": 0.0, "Math/ripe": 0.5}
@@ -101,14 +100,14 @@ def test_what_can_be_learnt_is_drawn_most_and_nothing_is_forgotten() -> None:
     assert min(count["Math/mastered"], count["Math/hopeless"]) > 0.02 * 4000
 
 
-def test_guessing_is_not_taken_for_skill() -> None:
+def test_guessing_is_not_taken_for_skill():
     curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum())
     curriculum.observe([*try_levels("Math/a", 0.5), *try_levels("Math/b", 0.5)])
     assert curriculum.learnability("Math/a") == pytest.approx(1.0)
     assert curriculum.learnability("Math/b") == pytest.approx(curriculum.settings.floor)
 
 
-def test_a_family_long_untried_becomes_interesting_again() -> None:
+def test_a_family_long_untried_becomes_interesting_again():
     curriculum = AdaptiveLevels(FAMILIES, AdaptiveCurriculum(memory=0.8))
     curriculum.observe(try_levels("Math/a", 1.0))
     fresh = curriculum.learnability("Math/a")
@@ -117,13 +116,13 @@ def test_a_family_long_untried_becomes_interesting_again() -> None:
     assert curriculum.learnability("Math/a") > 0.9 > fresh
 
 
-def test_environments_are_drawn_by_their_share() -> None:
+def test_environments_are_drawn_by_their_share():
     count = Counter(key.split("/")[0] for key, _ in draws(AdaptiveLevels(FAMILIES, AdaptiveCurriculum())))
     assert 2.6 < count["Logic"] / count["Math"] < 3.4
 
 
 @given(SUCCESSES, st.integers(0, 40), st.sampled_from(["fixed", "progressive", "adaptive", "staged"]))
-def test_curriculum_resumes_as_if_it_never_stopped(successes: list[float], stop: int, kind: str) -> None:
+def test_curriculum_resumes_as_if_it_never_stopped(successes, stop, kind):
     stages = {"stages": [{"name": "one", "families": ["Math/*"], "threshold": {"success": 0.5, "attempts": 8}},
                          {"name": "two", "curriculum": {"kind": "adaptive"}}]}  # fmt: skip
     settings = {
@@ -144,7 +143,7 @@ def test_curriculum_resumes_as_if_it_never_stopped(successes: list[float], stop:
         assert resumed.draw(random.Random(1)) == whole.draw(random.Random(1))
 
 
-def test_progress_is_one_level_at_a_time_by_the_latest_attempts_at_it_and_never_back() -> None:
+def test_progress_is_one_level_at_a_time_by_the_latest_attempts_at_it_and_never_back():
     threshold = {"success": 0.75, "attempts": 8}
     curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(first_level=2, last_level=3, threshold=threshold))
     curriculum.observe(try_levels("Math/a", 1.0, level=1, count=20))
@@ -157,7 +156,7 @@ def test_progress_is_one_level_at_a_time_by_the_latest_attempts_at_it_and_never_
     assert curriculum.progress()["Math/a"] == 3.0
 
 
-def test_a_progressive_curriculum_replays_what_is_below() -> None:
+def test_a_progressive_curriculum_replays_what_is_below():
     curriculum = ProgressiveLevels(FAMILIES[:1], ProgressiveCurriculum(threshold={"success": 0.5, "attempts": 1}))
     for level in range(1, 4):
         curriculum.observe(try_levels("Math/a", 1.0, level=level, count=1))
@@ -166,14 +165,14 @@ def test_a_progressive_curriculum_replays_what_is_below() -> None:
     assert 0.07 < 1 - count[4] / 4000 < 0.13
 
 
-def open_staged() -> StagedLevels:
+def open_staged():
     return StagedLevels(FAMILIES, StagedCurriculum(stages=(
         {"name": "first", "families": ("a",), "threshold": {"success": 0.75, "attempts": 8}},
         {"name": "second", "families": ("Logic/*",), "curriculum": {"kind": "fixed", "level": 4}},
     )))  # fmt: skip
 
 
-def test_a_threshold_is_passed_on_enough_success_and_not_before() -> None:
+def test_a_threshold_is_passed_on_enough_success_and_not_before():
     curriculum = open_staged()
     curriculum.observe(try_levels("Math/a", 1.0, count=7))
     assert curriculum.stage == "first"
@@ -187,8 +186,8 @@ def test_a_threshold_is_passed_on_enough_success_and_not_before() -> None:
     assert (drawn.family.key, drawn.level) == ("Logic/c", 4)
 
 
-def test_a_threshold_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() -> None:
-    def levels(*successes: float) -> dict[str, float]:
+def test_a_threshold_is_reached_by_what_rounding_leaves_of_it_and_not_by_less():
+    def levels(*successes):
         threshold = {"success": 0.7, "attempts": len(successes)}
         curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(threshold=threshold))
         curriculum.observe([TaskOutcome("Math/a", 1, success) for success in successes])
@@ -199,7 +198,7 @@ def test_a_threshold_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() 
     assert levels(shy, 0.6999999)["Math/a"] == 1
 
 
-def test_evaluation_seeds_are_never_drawn() -> None:
+def test_evaluation_seeds_are_never_drawn():
     assert not set(TRAINING_SEEDS[:: 2**20]) & set(HELD_OUT_SEEDS[:: 2**20])
     assert TRAINING_SEEDS.stop == HELD_OUT_SEEDS.start
     rng = random.Random(0)
@@ -207,7 +206,7 @@ def test_evaluation_seeds_are_never_drawn() -> None:
     assert all(curriculum.draw(rng).seed in TRAINING_SEEDS for _ in range(1000))
 
 
-def test_unknown_families_and_foreign_states_are_refused() -> None:
+def test_unknown_families_and_foreign_states_are_refused():
     with pytest.raises(ConfigError, match=r"no family matches geometry.*Known: Logic/c"):
         StagedLevels(FAMILIES, StagedCurriculum(stages=({"name": "s", "families": ("geometry",)},)))
     with pytest.raises(ConfigError, match="at least one"):
@@ -232,11 +231,8 @@ def test_shares_are_the_whole_and_none_is_below_its_minimum(stakes):
     assert all(parts[name] >= stake.min_share - 1e-9 for name, stake in stakes.items())
 
 
-def test_without_minimums_shares_are_the_weights():
+def test_shares_are_the_weights_and_what_a_minimum_takes_comes_from_the_others_by_weight():
     assert shares({"a": Stake(1.0), "b": Stake(3.0)}) == {"a": 0.25, "b": 0.75}
-
-
-def test_what_a_minimum_takes_comes_from_the_others_by_weight():
     assert shares({"a": Stake(1.0, 0.5), "b": Stake(6.0), "c": Stake(3.0)}) == pytest.approx(
         {"a": 0.5, "b": 1 / 3, "c": 1 / 6}
     )
@@ -276,7 +272,7 @@ def test_what_is_too_hard_becomes_easier_than_it_began():
     assert generator.progress()["Math/algebra.linear"] < 7
 
 
-def test_templates_bring_their_own_families(tmp_path):
+async def test_templates_bring_their_own_families_in_a_notebook_too(tmp_path):
     (tmp_path / "tasks.yaml").write_text(TEMPLATES)
     generator = CurriculumGenerator(task_templates_path=str(tmp_path / "tasks.yaml"))
     tasks = [generator.generate() for _ in range(400)]
@@ -369,8 +365,3 @@ class Riddle(BaseEnvironment):
     async def step(self, action):
         right = float(action == str(self.task_now.parameters.get("secret", "")))
         return Step((), Reward(right, {}, right), True, False, {})
-
-
-async def test_templates_are_tried_out_in_a_notebook_too(tmp_path):
-    (tmp_path / "tasks.yaml").write_text(TEMPLATES)
-    assert CurriculumGenerator(task_templates_path=str(tmp_path / "tasks.yaml")).generate()

@@ -125,19 +125,12 @@ async def test_version_label_stands_in_for_policies_without_tokens():
         (broken_envs.CancelsItself, "CancelledError", ""),
         (broken_envs.Awaits, "TimeoutError", "step() took longer than turn_timeout_s=0.1"),
         (broken_envs.OldGymStep, "EpisodeError", "old Gym API"),
-        (broken_envs.EndsBothWays, "EpisodeError", "terminated and truncated both"),
         (broken_envs.RewardOutOfRange, "EpisodeError", "reward_range"),
-        (broken_envs.RewardNotANumber, "EpisodeError", "finite"),
-        (broken_envs.ResetReturnsText, "EpisodeError", "tuple of messages"),
         (broken_envs.ResetIsNotAsync, "TypeError", "await"),
-        (broken_envs.EchoesSurrogates, None, ""),
     ],
 )
 async def test_a_broken_environment_ends_as_a_typed_failure(kind, cause, says):
     made = await play(kind())
-    if cause is None:
-        assert made.failure is None
-        return
     assert made.end is End.FAILED
     assert made.failure.boundary == "environment"
     assert made.failure.kind == cause

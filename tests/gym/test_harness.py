@@ -7,19 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from loomrl.errors import ConfigError
-from loomrl.gym.adapters.harness import Done, Harness
+from loomrl.gym.adapters.harness import Harness
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.gym.episode import Attempt, EpisodeLimits
 from loomrl.gym.policy import OraclePolicy
 from loomrl.serving.agents import AgentGateway
-from loomrl.types import End, Message, Reward, Trajectory
+from loomrl.types import End, Message, Reward
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="agents need Linux")]
 
@@ -37,50 +35,50 @@ task = json.loads(os.environ["LOOM_TASK"])
 ROW = {"task": {"word": "sun"}, "answer": "SUN"}
 
 
-def shouted(task: Mapping[str, Any], conversation: tuple[Message, ...]) -> str:
+def shouted(task, conversation):
     return conversation[-1].content.upper()
 
 
-def says_file(done: Done) -> float:
+def says_file(done):
     return float((done.folder / "result.txt").read_text() == str(done.row.answer))
 
 
-def half(done: Done) -> Reward:
+def half(done):
     return Reward(0.5, {"correctness": 0.5}, 0.5)
 
 
-def raises(done: Done) -> float:
+def raises(done):
     raise RuntimeError("no opinion")
 
 
-def three(done: Done) -> float:
+def three(done):
     return 3.0
 
 
-def function_agent(task: Mapping[str, Any]) -> str:
-    scope: dict[str, Any] = {}
+def function_agent(task):
+    scope = {}
     exec(ASK, scope)
     return scope["ask"](task["word"])
 
 
-def harness(agent: Mapping[str, Any], tasks: Mapping[str, Any] | None = None, **settings: Any) -> Harness:
+def harness(agent, tasks=None, **settings):
     family = {"items": [ROW], "oracle": f"{__name__}:shouted", **(tasks or {})}
     return Harness({"agent": agent, "tasks": {"words": family}, **settings})
 
 
-def script(folder: Path, text: str) -> dict[str, Any]:
+def script(folder, text):
     file = folder / "agent.py"
     file.write_text(ASK + text)
     return {"python": str(file)}
 
 
-async def play(environment: Harness, *, seconds: float = 20.0) -> Trajectory:
+async def play(environment, *, seconds=20.0):
     sessions = AgentGateway().serving(OraclePolicy)(environment, random.Random(0))
     attempt = Attempt(id="a", task=environment.task("words", 1, 0), group="a")
-    return await environment.player(sessions, attempt, limits=EpisodeLimits(10.0, seconds))  # type: ignore[arg-type]
+    return await environment.player(sessions, attempt, limits=EpisodeLimits(10.0, seconds))
 
 
-def write_agent(file: Path) -> None:
+def write_agent(file):
     """Wait until something is in the file."""
     until = time.monotonic() + 60
     while not file.exists() or not file.read_text():
@@ -88,7 +86,7 @@ def write_agent(file: Path) -> None:
         time.sleep(0.02)
 
 
-def gone(file: Path) -> bool:
+def gone(file):
     """True if the processes that an agent wrote down have ended."""
     pids = [int(line) for line in file.read_text().split()]
     assert pids
@@ -99,7 +97,7 @@ def gone(file: Path) -> bool:
     return False
 
 
-async def test_an_agent_is_played_as_it_is_and_what_was_said_is_its_trajectory(tmp_path: Path) -> None:
+async def test_an_agent_is_played_as_it_is_and_what_was_said_is_its_trajectory(tmp_path):
     trajectory = await play(harness(script(tmp_path, "print('thinking')\nprint(ask(task['word']))")))
     assert (trajectory.end, trajectory.reward.success) == (End.TERMINATED, 1.0)
     assert [(turn.observation, turn.action) for turn in trajectory.turns] == [((Message("user", "sun"),), "SUN")]
@@ -107,34 +105,31 @@ async def test_an_agent_is_played_as_it_is_and_what_was_said_is_its_trajectory(t
     assert trajectory.extra["agent"]["output"] == "thinking\nSUN\n"
 
 
-async def test_a_wrong_answer_is_a_reward_of_0_and_no_failure(tmp_path: Path) -> None:
+async def test_a_wrong_answer_is_a_reward_of_0_and_no_failure(tmp_path):
     trajectory = await play(harness(script(tmp_path, "ask(task['word'])\nprint('moon')")))
     assert (trajectory.end, trajectory.reward.total, trajectory.failure) == (End.TERMINATED, 0.0, None)
 
 
-async def test_a_crash_is_a_failure_of_the_agent_with_its_last_words(tmp_path: Path) -> None:
-    trajectory = await play(harness(script(tmp_path, "ask('x')\nraise ValueError('out of ideas')")))
-    assert trajectory.failure is not None
-    assert (trajectory.end, trajectory.failure.boundary, trajectory.failure.kind) == (End.FAILED, "agent", "Exit")
-    assert "ValueError: out of ideas" in trajectory.failure.message
-    assert len(trajectory.turns) == 1, "what it said before is kept"
+@pytest.mark.parametrize(
+    ("text", "settings", "kind", "says"),
+    [
+        ("ask('x')\nraise ValueError('out of ideas')", {}, "Exit", "ValueError: out of ideas"),
+        ("ask('x')\nos.kill(os.getpid(), 11)", {}, "Signal", "signal 11"),
+        ("print('SUN')", {}, "Silent", "OPENAI_BASE_URL"),
+        ("ask('x')\nwhile True: print('x' * 1000)", {"output_bytes": 10_000}, "Overflow", "output_bytes"),
+        ("ask('x')\nsys.stderr.write('noise ' * 1_000_000 + 'the end')\nsys.exit(4)", {}, "Exit", "the end"),
+    ],
+)
+async def test_a_failure_of_the_agent_has_its_last_words_and_no_more(tmp_path, text, settings, kind, says):
+    trajectory = await play(harness(script(tmp_path, text), **settings))
+    assert (trajectory.end, trajectory.failure.boundary, trajectory.failure.kind) == (End.FAILED, "agent", kind)
+    assert says in trajectory.failure.message
+    assert len(trajectory.failure.message) < 2000
+    assert len(trajectory.extra["agent"]["output"]) <= 2000
+    assert len(trajectory.turns) == (kind != "Silent"), "what it said before is kept"
 
 
-async def test_a_signal_is_a_failure(tmp_path: Path) -> None:
-    trajectory = await play(harness(script(tmp_path, "ask('x')\nos.kill(os.getpid(), 11)")))
-    assert trajectory.failure is not None
-    assert trajectory.failure.kind == "Signal"
-    assert "signal 11" in trajectory.failure.message
-
-
-async def test_an_agent_that_asks_nothing_is_a_failure_that_names_the_variables(tmp_path: Path) -> None:
-    trajectory = await play(harness(script(tmp_path, "print('SUN')")))
-    assert trajectory.failure is not None
-    assert trajectory.failure.kind == "Silent"
-    assert "OPENAI_BASE_URL" in trajectory.failure.message
-
-
-async def test_a_hang_is_truncated_and_no_child_survives_not_even_one_of_another_session(tmp_path: Path) -> None:
+async def test_a_hang_is_truncated_and_no_child_survives_not_even_one_of_another_session(tmp_path):
     pids = tmp_path / "pids"
     text = f"""
 ask(task['word'])
@@ -152,7 +147,7 @@ time.sleep(300)
     assert gone(pids)
 
 
-async def test_children_are_killed_when_an_agent_ends_by_itself(tmp_path: Path) -> None:
+async def test_children_are_killed_when_an_agent_ends_by_itself(tmp_path):
     pids = tmp_path / "pids"
     text = f"""
 child = subprocess.Popen(['sleep', '300'], start_new_session=True)
@@ -163,55 +158,28 @@ print(ask(task['word']))
     assert gone(pids)
 
 
-async def test_an_agent_with_too_many_processes_has_failed_and_all_of_them_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("for _ in range(40): start()", "Crowd"),
+        ("start()\nprint(os.getpid(), file=file, flush=True)\nos.kill(os.getppid(), 9)", "Lost"),
+    ],
+    ids=["too many processes", "kills its keeper"],
+)
+async def test_an_agent_that_misbehaves_has_failed_and_leaves_nothing(tmp_path, text, kind):
     pids = tmp_path / "pids"
-    text = f"""
+    begin = f"""
 ask(task['word'])
 file = open({str(pids)!r}, 'w')
-for _ in range(40):
-    print(subprocess.Popen(['sleep', '300'], start_new_session=True).pid, file=file, flush=True)
-time.sleep(300)
+def start(): print(subprocess.Popen(['sleep', '300'], start_new_session=True).pid, file=file, flush=True)
 """
-    trajectory = await play(harness(script(tmp_path, text), processes=12))
-    assert trajectory.failure is not None
-    assert trajectory.failure.kind == "Crowd"
+    trajectory = await play(harness(script(tmp_path, f"{begin}{text}\ntime.sleep(300)"), processes=12))
+    assert (trajectory.failure.boundary, trajectory.failure.kind) == ("agent", kind)
     assert gone(pids)
-
-
-async def test_an_agent_that_kills_its_keeper_is_a_failure_and_leaves_nothing(tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    text = f"""
-child = subprocess.Popen(['sleep', '300'], start_new_session=True)
-open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')
-os.kill(os.getppid(), 9)
-time.sleep(300)
-"""
-    trajectory = await play(harness(script(tmp_path, text)))
-    assert trajectory.failure is not None
-    assert (trajectory.failure.boundary, trajectory.failure.kind) == ("agent", "Lost")
-    assert gone(pids)
-
-
-async def test_a_flood_of_output_is_bounded_and_a_failure(tmp_path: Path) -> None:
-    text = "ask('x')\nwhile True: print('x' * 1000)"
-    trajectory = await play(harness(script(tmp_path, text), output_bytes=10_000))
-    assert trajectory.failure is not None
-    assert trajectory.failure.kind == "Overflow"
-    assert len(trajectory.extra["agent"]["output"]) <= 2000
-
-
-async def test_of_errors_only_the_end_is_kept(tmp_path: Path) -> None:
-    text = "ask('x')\nsys.stderr.write('noise ' * 1_000_000)\nsys.stderr.write('the end')\nsys.exit(4)"
-    trajectory = await play(harness(script(tmp_path, text)))
-    assert trajectory.failure is not None
-    assert trajectory.failure.message.endswith("the end")
-    assert len(trajectory.failure.message) < 2000
 
 
 @pytest.mark.parametrize(("budget", "calls"), [({"calls": 3}, 3), ({"tokens": 100}, 1)])
-async def test_beyond_its_budget_an_agent_gets_429_and_is_truncated(
-    tmp_path: Path, budget: dict[str, int], calls: int
-) -> None:
+async def test_beyond_its_budget_an_agent_gets_429_and_is_truncated(tmp_path, budget, calls):
     text = """
 try:
     while True: ask(task['word'])
@@ -225,7 +193,7 @@ except urllib.error.HTTPError as error:
     assert trajectory.extra["agent"]["overrun"] == next(iter(budget))
 
 
-async def test_parallel_conversations_are_threads_of_one_attempt(tmp_path: Path) -> None:
+async def test_parallel_conversations_are_threads_of_one_attempt(tmp_path):
     text = """
 first = ask('one')
 ask('another')
@@ -238,7 +206,7 @@ print('SUN')
     assert told == [["one", "two"], ["another"]]
 
 
-async def test_a_function_and_a_command_are_agents_too() -> None:
+async def test_a_function_and_a_command_are_agents_too():
     function = await play(harness({"python": f"{__name__}:function_agent", "path": [str(Path.cwd())]}))
     assert function.reward.success == 1.0, function.failure
     body = '{"model": "x", "messages": [{"role": "user", "content": "sun"}]}'
@@ -247,9 +215,7 @@ async def test_a_function_and_a_command_are_agents_too() -> None:
     assert command.reward.success == 1.0, command.failure
 
 
-async def test_an_agent_gets_its_files_and_its_own_environment_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_agent_gets_its_files_and_its_own_environment_only(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
     text = """
 assert 'AWS_SECRET_ACCESS_KEY' not in os.environ and os.environ['EXTRA'] == '1'
@@ -262,7 +228,7 @@ open('result.txt', 'w').write(ask(open('data/in.txt').read()))
     assert (await play(environment)).reward.success == 1.0
 
 
-async def test_scorers_give_success_or_a_reward_and_their_own_errors_are_failures(tmp_path: Path) -> None:
+async def test_scorers_give_success_or_a_reward_and_their_own_errors_are_failures(tmp_path):
     agent = script(tmp_path, "ask('x')\nsys.exit(3)")
     by_status = await play(harness(agent, {"scorer": "exit"}))
     assert (by_status.end, by_status.reward.success) == (End.TERMINATED, 0.0)
@@ -276,7 +242,7 @@ async def test_scorers_give_success_or_a_reward_and_their_own_errors_are_failure
         assert said in failure.message
 
 
-async def test_a_cancelled_attempt_kills_its_agent(tmp_path: Path) -> None:
+async def test_a_cancelled_attempt_kills_its_agent(tmp_path):
     pids = tmp_path / "pids"
     text = f"open({str(pids)!r}, 'w').write(str(os.getpid()))\nask('x')\ntime.sleep(300)"
     playing = asyncio.create_task(play(harness(script(tmp_path, text))))
@@ -287,7 +253,7 @@ async def test_a_cancelled_attempt_kills_its_agent(tmp_path: Path) -> None:
     assert gone(pids)
 
 
-def test_agents_end_with_the_process_that_plays_them(tmp_path: Path) -> None:
+def test_agents_end_with_the_process_that_plays_them(tmp_path):
     pids = tmp_path / "pids"
     text = f"subprocess.Popen(['sleep', '300'])\nopen({str(pids)!r}, 'w').write(str(os.getpid()))\ntime.sleep(300)"
     agent = script(tmp_path, text)
@@ -305,7 +271,7 @@ asyncio.run(play(harness({agent!r})))
     assert gone(pids)
 
 
-def test_settings_are_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_settings_are_refused_with_the_remedy(tmp_path):
     agent = script(tmp_path, "")
     for broken, said in (
         ({"agent": {}}, "one of the two"),
@@ -323,7 +289,7 @@ def test_settings_are_refused_with_the_remedy(tmp_path: Path) -> None:
             Harness({"tasks": {"words": {"items": [ROW]}}, **broken})
 
 
-def test_rows_for_evaluations_are_never_drawn_in_training(tmp_path: Path) -> None:
+def test_rows_for_evaluations_are_never_drawn_in_training(tmp_path):
     rows = [{"task": {"word": str(number)}} for number in range(20)]
     environment = harness(script(tmp_path, ""), {"items": rows})
     drawn = [{environment.row(environment.task("words", 1, seed)).task["word"] for seed in seeds}

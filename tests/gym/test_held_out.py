@@ -1,10 +1,9 @@
 """Held-out tasks, and tasks that are rows of a list: each judged once, trained on once an epoch, counted as one."""
 
+import asyncio
 import random
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,19 +20,23 @@ from loomrl.config.experiment import ProgressiveCurriculum
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.catalogue import find
-from loomrl.gym.curriculum import HELD_OUT_SEEDS, TaskDraw, TaskOutcome
+from loomrl.gym.curriculum import HELD_OUT_SEEDS, TaskOutcome
 from loomrl.gym.held_out import HeldOut, draw_held_out, list_left_out
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.preference import preference_of
-from loomrl.gym.task_mixture import TaskMixture, gather, open_task_mixture, open_task_source
+from loomrl.gym.task_mixture import gather, open_task_mixture, open_task_source
 from loomrl.store import open_store
 from loomrl.types import End, Reward, Source, Task, Trajectory
+
+
+def mix(*environments):
+    return gather(environments, None, lambda id: (find(id).id, ""))
 
 
 @pytest.mark.parametrize("levels", [(1,), (1, 5, 10), tuple(range(1, 11))])
 @pytest.mark.parametrize("families", [("algebra.*",), ("calculus.*",), ("arithmetic.s*",)])
 def test_every_cell_is_tried_equally_often_and_a_part_of_them_touches_all_levels_and_families(families, levels):
-    mixture = gather([EnvironmentConfig(id="Math", families=families)], None, lambda id: (find(id).id, ""))
+    mixture = mix(EnvironmentConfig(id="Math", families=families))
     cells = len(mixture.families) * len(levels)
     draws = draw_held_out(mixture, EvaluationConfig(episodes=2 * cells, levels=levels))
     assert set(Counter((draw.family.key, draw.level) for draw in draws).values()) == {2}
@@ -47,7 +50,7 @@ def test_every_cell_is_tried_equally_often_and_a_part_of_them_touches_all_levels
 def test_episodes_are_divided_among_environments_by_weight_and_spread_over_their_families():
     weights = {"Math": 2.0, "LogicPuzzle": 1.0, "MemoryBuffer": 1.0}
     configs = [EnvironmentConfig(id=id, weight=weight) for id, weight in weights.items()]
-    mixture = gather(configs, None, lambda id: (find(id).id, ""))
+    mixture = mix(*configs)
     draws = draw_held_out(mixture, EvaluationConfig(episodes=12))
     assert Counter(draw.family.environment for draw in draws) == {"Math": 6, "LogicPuzzle": 3, "MemoryBuffer": 3}
     parts = {draw.family.name.partition(".")[0] for draw in draws if draw.family.environment == "Math"}
@@ -63,7 +66,7 @@ def test_episodes_are_divided_among_environments_by_weight_and_spread_over_their
 def test_no_episode_is_lost_when_they_are_divided(episodes):
     weights = {"Math": 0.7, "LogicPuzzle": 0.2, "MemoryBuffer": 0.1}
     configs = [EnvironmentConfig(id=id, weight=weight) for id, weight in weights.items()]
-    mixture = gather(configs, None, lambda id: (find(id).id, ""))
+    mixture = mix(*configs)
     assert len(draw_held_out(mixture, EvaluationConfig(episodes=episodes))) == episodes
 
 
@@ -73,7 +76,7 @@ PERSISTENT = "MemoryBuffer/persistent.topic"
 async def evaluate(*families, kind="oracle", episodes=24, **rollout):
     """Waves, and attempts, of an evaluation of MemoryBuffer."""
     config = EnvironmentConfig(id="MemoryBuffer", families=families or ("topic", "persistent.*"))
-    mixture = gather([config], None, lambda id: (find(id).id, ""))
+    mixture = mix(config)
     settings = EvaluationConfig(episodes=episodes, levels=(1, 4))
     tasks = HeldOut(mixture, settings, run="r", name=kind, policy=ScriptedPolicy(kind=kind))
     waves = []
@@ -121,7 +124,7 @@ async def test_nothing_is_remembered_from_another_evaluation_and_of_failures_not
 
 
 def test_every_preference_has_the_same_tasks():
-    mixture = gather([EnvironmentConfig(id="Math")], None, lambda id: (find(id).id, ""))
+    mixture = mix(EnvironmentConfig(id="Math"))
     settings, preferences = EvaluationConfig(episodes=5, levels=(1,)), [{"right": 1.0}, {"right": 0.5, "short": 0.5}]
     tasks = HeldOut(
         mixture, settings, run="r", name="n", policy=ScriptedPolicy(kind="oracle"), preferences=preferences
@@ -133,7 +136,7 @@ def test_every_preference_has_the_same_tasks():
 
 
 def test_every_task_has_so_many_attempts_which_are_a_group():
-    mixture = gather([EnvironmentConfig(id="Math")], None, lambda id: (find(id).id, ""))
+    mixture = mix(EnvironmentConfig(id="Math"))
     settings = EvaluationConfig(episodes=3, levels=(1,), attempts=2)
     plans = HeldOut(mixture, settings, run="r", name="n", policy=ScriptedPolicy(kind="random")).plans
     assert [plan.attempt.task.seed for plan in plans][::2] == [plan.attempt.task.seed for plan in plans][1::2]
@@ -142,7 +145,7 @@ def test_every_task_has_so_many_attempts_which_are_a_group():
 
 
 def test_attempts_that_remember_each_other_are_refused_where_several_are_asked_for():
-    mixture = gather([EnvironmentConfig(id="MemoryBuffer")], None, lambda id: (find(id).id, ""))
+    mixture = mix(EnvironmentConfig(id="MemoryBuffer"))
     settings = EvaluationConfig(episodes=3, levels=(1,), attempts=2)
     with pytest.raises(ConfigError, match=r"attempts=2.*MemoryBuffer"):
         HeldOut(mixture, settings, run="r", name="n", policy=ScriptedPolicy(kind="random"))
@@ -152,32 +155,27 @@ ROWS = [{"prompt": f"What is {n} + {n}?", "kind": ("odd", "even")[n % 2], "level
 MATH = EnvironmentConfig(id="Math", families=("algebra.*",), weight=3.0)
 
 
-def prompts(**settings: Any) -> EnvironmentConfig:
+def prompts(**settings):
     return EnvironmentConfig(
         id="Prompts", settings={"rows": ROWS, "reward": "tests.gym.prompt_rewards:is_right", **settings}
     )
 
 
-def mixture(*environments: EnvironmentConfig) -> TaskMixture:
-    return gather(environments, None, lambda id: (find(id).id, ""))
-
-
-def count_asked(mixture: TaskMixture, draws: list[TaskDraw]) -> Counter[str]:
+def count_asked(mixture, draws):
     """Prompts, by how often they are asked."""
-    import asyncio
 
-    async def said(draw: TaskDraw) -> str:
+    async def said(draw):
         member = mixture.member(draw)
         return (await member.environment.reset(member.task(draw)))[0].content
 
-    async def all_of() -> Counter[str]:
+    async def all_of():
         return Counter([await said(draw) for draw in draws])
 
     return asyncio.run(all_of())
 
 
-def test_every_row_is_judged_once_and_only_once() -> None:
-    whole = mixture(prompts(held_out=1))
+def test_every_row_is_judged_once_and_only_once():
+    whole = mix(prompts(held_out=1))
     draws = draw_held_out(whole, EvaluationConfig())
     assert count_asked(whole, draws) == dict.fromkeys((row["prompt"] for row in ROWS), 1)
     assert {draw.level for draw in draws} == {0}, "a file without a column of levels has none"
@@ -192,8 +190,8 @@ def test_every_row_is_judged_once_and_only_once() -> None:
     assert list_left_out(whole, [whole.member(draw).task(draw) for draw in draws]) == []
 
 
-def test_what_is_held_out_is_judged_whole_and_what_is_not_is_trained_on_whole() -> None:
-    both = mixture(prompts(held_out=0.3))
+def test_what_is_held_out_is_judged_whole_and_what_is_not_is_trained_on_whole():
+    both = mix(prompts(held_out=0.3))
     judged = count_asked(both, draw_held_out(both, EvaluationConfig()))
     rng, draws = random.Random(0), open_task_source(both, FixedCurriculum(), seed=0)
     trained = count_asked(both, [draws.draw(rng) for _ in range(len(ROWS) - len(judged))])
@@ -201,20 +199,20 @@ def test_what_is_held_out_is_judged_whole_and_what_is_not_is_trained_on_whole() 
     assert judged | trained == dict.fromkeys((row["prompt"] for row in ROWS), 1)
 
 
-def test_levels_of_a_file_are_its_own_and_can_be_chosen() -> None:
-    graded = mixture(prompts(level="level", held_out=1, family="kind"))
+def test_levels_of_a_file_are_its_own_and_can_be_chosen():
+    graded = mix(prompts(level="level", held_out=1, family="kind"))
     assert Counter(draw.level for draw in draw_held_out(graded, EvaluationConfig())) == {1: 40, 2: 40, 3: 40}
     chosen = draw_held_out(graded, EvaluationConfig(levels=(2, 9)))
     assert Counter((draw.level, draw.family.name) for draw in chosen) == {(2, "even"): 20, (2, "odd"): 20}
 
 
-def test_levels_that_no_row_has_are_refused() -> None:
-    graded = mixture(prompts(level="level", held_out=1))
+def test_levels_that_no_row_has_are_refused():
+    graded = mix(prompts(level="level", held_out=1))
     with pytest.raises(ConfigError, match=r"evaluation.levels=\[9\]: no held-out row"):
         draw_held_out(graded, EvaluationConfig(levels=(9,)))
 
 
-def test_levels_of_an_evaluation_are_refused_where_nothing_has_levels(tmp_path: Path) -> None:
+def test_levels_of_an_evaluation_are_refused_where_nothing_has_levels(tmp_path):
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         given = Experiment(name="p", environments=(prompts(),), evaluation=EvaluationConfig(levels=(2,)))
         with pytest.raises(ConfigError, match=r"evaluation.levels=\[2\] has no effect"):
@@ -224,8 +222,8 @@ def test_levels_of_an_evaluation_are_refused_where_nothing_has_levels(tmp_path: 
 
 
 @pytest.mark.parametrize("settings", [FixedCurriculum(level=3), AdaptiveCurriculum(), ProgressiveCurriculum()])
-def test_training_goes_through_all_rows_before_any_comes_again(settings: Any) -> None:
-    both = mixture(prompts(held_out=0), MATH)
+def test_training_goes_through_all_rows_before_any_comes_again(settings):
+    both = mix(prompts(held_out=0), MATH)
     draws, rng = open_task_source(both, settings, seed=5), random.Random(1)
     drawn = []
     for _ in range(900):
@@ -241,10 +239,10 @@ def test_training_goes_through_all_rows_before_any_comes_again(settings: Any) ->
     assert draws.progress()["Prompts/prompts"] == 0
 
 
-def test_epochs_are_resumed_and_recorded_draws_are_skipped() -> None:
-    both = mixture(prompts(held_out=0.5), MATH)
+def test_epochs_are_resumed_and_recorded_draws_are_skipped():
+    both = mix(prompts(held_out=0.5), MATH)
 
-    def open_source() -> Any:
+    def open_source():
         return open_task_source(both, AdaptiveCurriculum(), seed=2)
 
     rng, whole = random.Random(3), open_source()
@@ -260,22 +258,22 @@ def test_epochs_are_resumed_and_recorded_draws_are_skipped() -> None:
     assert parts + [third.draw(rng) for _ in range(130)] == told
 
 
-def test_a_file_for_judging_alone_is_not_trained_on() -> None:
+def test_a_file_for_judging_alone_is_not_trained_on():
     with pytest.raises(ConfigError, match="'prompts' has nothing to train on"):
-        open_task_source(mixture(prompts(held_out=1)), FixedCurriculum(), seed=0)
+        open_task_source(mix(prompts(held_out=1)), FixedCurriculum(), seed=0)
 
 
-def attempt(task: Task, success: float, number: int, group: str) -> Trajectory:
+def attempt(task, success, number, group):
     return Trajectory(
         id=f"a{number}", group=group, task=task, source=Source.EVALUATION, end=End.TERMINATED, turns=(),
         reward=Reward(success, {}, success),
     )  # fmt: skip
 
 
-def test_attempts_at_one_row_count_as_one_however_they_are_grouped() -> None:
+def test_attempts_at_one_row_count_as_one_however_they_are_grouped():
     """Ten rows, each attempted ten times with the same outcome, say no more than ten attempts."""
 
-    def report(rows: int, times: int) -> Any:
+    def report(rows, times):
         tasks = [Task("Prompts", "1", "prompts", 0, HELD_OUT_SEEDS.start + n) for n in range(rows)]
         made = [
             attempt(task, float(n % 2), number * rows + n, f"g{number}/{n}")

@@ -10,20 +10,20 @@ from PIL import Image
 from loomrl.errors import EpisodeError
 from loomrl.gym.facade import as_text
 from loomrl.gym.guard import check_observation
-from loomrl.picture import LARGEST, MOST, drawn, fault, from_url, label, size_of, to_url
+from loomrl.picture import LARGEST, MOST, fault, from_url, label, size_of, to_png, to_url
 from loomrl.types import Message
 
 
-def png(width: int = 2, height: int = 3) -> bytes:
-    return drawn(np.arange(height * width * 3).astype(np.uint8).reshape(height, width, 3))
+def png(width=2, height=3):
+    return to_png(np.arange(height * width * 3).astype(np.uint8).reshape(height, width, 3))
 
 
-def test_a_drawn_picture_is_what_another_reader_reads() -> None:
+def test_a_drawn_picture_is_what_another_reader_reads():
     image = Image.open(BytesIO(png(5, 4))).convert("RGB")
     assert np.array_equal(np.asarray(image).reshape(-1), np.arange(60))
 
 
-def test_a_picture_is_no_fault() -> None:
+def test_a_picture_is_no_fault():
     assert fault(png()) == ""
     assert size_of(png(2, 3)) == (2, 3)
     assert check_observation((Message("user", "?", (png(),)),), origin="reset()")
@@ -41,12 +41,12 @@ def test_a_picture_is_no_fault() -> None:
         ((png(),) * (MOST + 1), "are allowed"),
     ],
 )
-def test_what_is_no_picture_is_refused_by_name(images: object, says: str) -> None:
+def test_what_is_no_picture_is_refused_by_name(images, says):
     with pytest.raises(EpisodeError, match=says):
-        check_observation((Message("user", "?", images),), origin="reset()")  # type: ignore[arg-type]
+        check_observation((Message("user", "?", images),), origin="reset()")
 
 
-def test_text_has_a_line_for_a_picture_that_tells_pictures_apart() -> None:
+def test_text_has_a_line_for_a_picture_that_tells_pictures_apart():
     shown = as_text((Message("user", "What is it?", (png(2, 3),)),))
     assert shown == f"{label(png(2, 3))}\nWhat is it?"
     assert "2x3" in shown
@@ -54,7 +54,7 @@ def test_text_has_a_line_for_a_picture_that_tells_pictures_apart() -> None:
     assert Message("user", "plain").text == "plain"
 
 
-def test_data_urls_bring_pictures_back() -> None:
+def test_data_urls_bring_pictures_back():
     assert from_url(to_url(png())) == png()
     for wrong in ("http://host/a.png", "data:image/png;base64,!", "data:image/gif;base64,AAAA"):
         with pytest.raises(ValueError, match="data URL"):

@@ -23,7 +23,7 @@ class Answer:
 
     opened = 0
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         Answer.opened += 1
         self.text = text
 
@@ -206,19 +206,19 @@ clock = random.SystemRandom()
 class Engine:
     """A policy that answers what was asked since its last step, one step after the other, as engines do."""
 
-    def __init__(self) -> None:
-        self.batches: list[list[str]] = []
-        self._asked: list[tuple[str, asyncio.Future[Action]]] = []
-        self._stepping: asyncio.Task[None] | None = None
+    def __init__(self):
+        self.batches = []
+        self._asked = []
+        self._stepping = None
 
     async def act(self, conversation):
-        answer: asyncio.Future[Action] = asyncio.get_running_loop().create_future()
+        answer = asyncio.get_running_loop().create_future()
         self._asked.append((conversation[0].content + f" {len(conversation)}", answer))
         if self._stepping is None or self._stepping.done():
             self._stepping = asyncio.create_task(self._step())
         return await answer
 
-    async def _step(self) -> None:
+    async def _step(self):
         while self._asked:
             asked, self._asked = self._asked, []
             self.batches.append([what for what, _ in asked])

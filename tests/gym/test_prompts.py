@@ -3,9 +3,6 @@
 import csv
 import hashlib
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,20 +17,20 @@ HERE = "tests.gym.prompt_rewards"
 ROWS = tuple({"prompt": f"What is {n} + {n}?", "answer": str(2 * n), "kind": ("odd", "even")[n % 2]} for n in range(60))
 
 
-def prompts(**settings: Any) -> Prompts:
+def prompts(**settings):
     return Prompts({"rows": ROWS, "reward": f"{HERE}:is_right", **settings})
 
 
-def ask(environment: Prompts, seeds: range, family: str = "prompts", level: int = 1) -> set[str]:
+def ask(environment, seeds, family="prompts", level=1):
     import asyncio
 
-    async def all_of() -> set[str]:
+    async def all_of():
         return {(await environment.reset(environment.task(family, level, seed)))[0].content for seed in seeds}
 
     return asyncio.run(all_of())
 
 
-async def test_the_first_answer_is_rewarded_and_ends_the_task() -> None:
+async def test_the_first_answer_is_rewarded_and_ends_the_task():
     environment = prompts(answer="answer")
     (message,) = await environment.reset(environment.task("prompts", 1, 5))
     assert message.role == "user"
@@ -46,7 +43,7 @@ async def test_the_first_answer_is_rewarded_and_ends_the_task() -> None:
     assert (await environment.step("no")).reward.total == 0.0
 
 
-def test_what_is_held_out_is_never_trained_on_and_stays_so() -> None:
+def test_what_is_held_out_is_never_trained_on_and_stays_so():
     environment = prompts(held_out=0.3)
     trained = ask(environment, range(500))
     judged = ask(environment, range(HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.start + 500))
@@ -56,7 +53,7 @@ def test_what_is_held_out_is_never_trained_on_and_stays_so() -> None:
     assert judged <= ask(prompts(rows=more, held_out=0.3), range(HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.start + 2000))
 
 
-def test_a_column_names_families_and_another_levels() -> None:
+def test_a_column_names_families_and_another_levels():
     rows = [{**row, "difficulty": 1 + number // 30} for number, row in enumerate(ROWS)]
     environment = prompts(rows=rows, family="kind", level="difficulty", held_out=0.3)
     assert environment.families == ("even", "odd")
@@ -66,14 +63,14 @@ def test_a_column_names_families_and_another_levels() -> None:
         ask(environment, range(1), "odd", 7)
 
 
-async def test_messages_are_asked_as_they_are_and_answered_as_a_message() -> None:
+async def test_messages_are_asked_as_they_are_and_answered_as_a_message():
     talk = [{"role": "system", "content": "Repeat."}, {"role": "user", "content": "Say blue"}]
     environment = prompts(rows=[{"prompt": talk}], reward=f"{HERE}:told", held_out=0)
     assert await environment.reset() == (Message("system", "Repeat."), Message("user", "Say blue"))
     assert (await environment.step("blue")).reward.total == 1.0
 
 
-async def test_a_function_may_be_asynchronous_and_have_a_range_of_its_own() -> None:
+async def test_a_function_may_be_asynchronous_and_have_a_range_of_its_own():
     environment = prompts(reward=f"{HERE}:waits", reward_range=(0, 5), solved_at=2.0)
     assert environment.reward_range == (0, 5)
     await environment.reset()
@@ -93,18 +90,18 @@ async def test_a_function_may_be_asynchronous_and_have_a_range_of_its_own() -> N
         ("waits", "returned 3.0: a number from 0 to 1"),
     ],
 )
-async def test_a_function_without_a_reward_is_no_reward_of_zero(function: str, said: str) -> None:
+async def test_a_function_without_a_reward_is_no_reward_of_zero(function, said):
     environment = prompts(reward=f"{HERE}:{function}", timeout_s=0.05)
     await environment.reset()
     with pytest.raises(ScorerError, match=said):
         await environment.step("x" * 30)
 
 
-def as_lines(file: Path) -> None:
+def as_lines(file):
     file.write_text("\n".join(map(json.dumps, ROWS)) + "\n")
 
 
-def as_csv(file: Path) -> None:
+def as_csv(file):
     with file.open("w", newline="") as lines:
         writer = csv.DictWriter(lines, list(ROWS[0]))
         writer.writeheader()
@@ -120,7 +117,7 @@ def as_csv(file: Path) -> None:
         ("parquet", lambda file: parquet.write_table(pa.Table.from_pylist(list(ROWS)), file)),
     ],
 )
-def test_rows_come_from_files_of_four_kinds(tmp_path: Path, ending: str, write: Callable[[Path], Any]) -> None:
+def test_rows_come_from_files_of_four_kinds(tmp_path, ending, write):
     file = tmp_path / f"rows.{ending}"
     write(file)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -147,6 +144,6 @@ def test_rows_come_from_files_of_four_kinds(tmp_path: Path, ending: str, write: 
         ({"max_steps": 2}, "max_steps"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_asked(settings: dict[str, Any], said: str) -> None:
+def test_what_is_wrong_is_said_before_anything_is_asked(settings, said):
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
         prompts(**settings)

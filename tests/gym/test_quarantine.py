@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.config import AdaptiveCurriculum, FixedCurriculum, QuarantineConfig, RolloutConfig, StagedCurriculum
+from loomrl.config import AdaptiveCurriculum, FixedCurriculum, QuarantineConfig, StagedCurriculum
 from loomrl.errors import EpisodeError
 from loomrl.gym.curriculum import TaskFamily, TaskOutcome, open_curriculum
 from loomrl.gym.episode import Attempt, failure_trajectory
@@ -196,7 +196,3 @@ def test_the_curriculum_below_goes_on_as_ever_and_both_are_saved():
     assert resumed.progress()["Math/b"] > resumed.progress()["Logic/c"]
     assert again.cases == quarantine.cases
     assert count_draws(resumed) == count_draws(curriculum)
-
-
-def test_it_is_part_of_the_rollout_settings():
-    assert RolloutConfig(quarantine={"window": 4}).quarantine == QuarantineConfig(window=4)

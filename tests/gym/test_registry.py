@@ -3,20 +3,17 @@ import importlib.metadata
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import gymnasium
 import pytest
 
 from loomrl.errors import ConfigError, RegistryError
-from loomrl.gym import BaseEnvironment, Message, Step, Task, catalogue
+from loomrl.gym import BaseEnvironment, catalogue
 from loomrl.gym.catalogue import register, registrations
 from loomrl.gym.namespace import GROUP
 from loomrl.gym.registry import Registry, make, names, register_environment, snapshot_of
-from loomrl.store import LoomDB, open_store
+from loomrl.store import open_store
 from loomrl.store.events import EVENTS
 
 pytestmark = pytest.mark.system
@@ -53,17 +50,17 @@ class NoEnvironment:
 
 
 @pytest.fixture(autouse=True)
-def clean_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean_catalogue(monkeypatch):
     monkeypatch.setattr(catalogue, "_registered", {})
 
 
 @pytest.fixture
-def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def write_module(tmp_path, monkeypatch):
     """Write a module that can be imported, fresh in every test; returns its name."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a source changed within a second would look unchanged
 
-    def write(source: str = TRADING, *, name: str = "trading_envs", newline: str = "\n") -> str:
+    def write(source=TRADING, *, name="trading_envs", newline="\n"):
         path = tmp_path / f"{name.replace('.', '/')}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source, newline=newline)
@@ -75,18 +72,18 @@ def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 
 @pytest.fixture
-def registry(sqlite_url: str) -> Iterator[Registry]:
+def registry(sqlite_url):
     db = open_store(sqlite_url)
     yield Registry(db, clock=lambda: 7.0)
     db.close()
 
 
-def register_trading(**changes: Any) -> None:
-    values: dict[str, Any] = {"name": "Trading", "entry_point": "trading_envs:TradingEnvironment", "version": "1.2.0"}
+def register_trading(**changes):
+    values = {"name": "Trading", "entry_point": "trading_envs:TradingEnvironment", "version": "1.2.0"}
     register_environment(**(values | changes))
 
 
-def test_the_mission_s_own_snippet_works(write_module: Callable[..., str]) -> None:
+def test_the_mission_s_own_snippet_works(write_module):
     write_module()
     register_environment(
         name="Trading",
@@ -104,14 +101,14 @@ def test_the_mission_s_own_snippet_works(write_module: Callable[..., str]) -> No
     assert "loomrl/Trading-v1" in gymnasium.registry
 
 
-def test_registering_imports_nothing() -> None:
+def test_registering_imports_nothing():
     register_environment(name="Later", entry_point="not_yet_written:Environment", version="1.0.0")
     assert "Later" in names()
     with pytest.raises(RegistryError, match=r"'Later'.*not_yet_written"):
         make("Later")
 
 
-def test_settings_go_before_those_of_the_registration(write_module: Callable[..., str]) -> None:
+def test_settings_go_before_those_of_the_registration(write_module):
     write_module()
     register_trading(max_episode_steps=10, settings={"fee": 0.5, "difficulty": "expert"})
     assert make("Trading").settings.model_dump() == {"difficulty": "expert", "max_steps": 10, "fee": 0.5}
@@ -120,7 +117,7 @@ def test_settings_go_before_those_of_the_registration(write_module: Callable[...
         make("Trading", {"feee": 1})
 
 
-def test_the_newest_version_answers_to_the_bare_name(write_module: Callable[..., str]) -> None:
+def test_the_newest_version_answers_to_the_bare_name(write_module):
     write_module()
     for version in ("1.9.0", "1.10.0", "1.2.0"):
         register_trading(version=version)
@@ -130,13 +127,13 @@ def test_the_newest_version_answers_to_the_bare_name(write_module: Callable[...,
         make("Trading@1.3.0")
 
 
-def test_an_unknown_environment_names_the_nearest() -> None:
+def test_an_unknown_environment_names_the_nearest():
     register_trading()
     with pytest.raises(RegistryError, match="Did you mean 'Trading'"):
         make("Tradign")
 
 
-def test_registering_the_same_twice_is_fine_and_something_else_is_not() -> None:
+def test_registering_the_same_twice_is_fine_and_something_else_is_not():
     register_trading()
     register_trading()
     with pytest.raises(RegistryError, match=r"Trading@1\.2\.0 is registered already.*new version number"):
@@ -144,7 +141,7 @@ def test_registering_the_same_twice_is_fine_and_something_else_is_not() -> None:
     assert len(registrations()) == 1
 
 
-def test_registrations_travel_to_another_process(write_module: Callable[..., str]) -> None:
+def test_registrations_travel_to_another_process(write_module):
     write_module()
     register_trading(settings={"fee": 0.5})
     shipped = pickle.loads(pickle.dumps(registrations()))
@@ -163,7 +160,7 @@ def test_registrations_travel_to_another_process(write_module: Callable[..., str
         ({"name": "Math"}, "taken by an installed package"),
     ],
 )
-def test_a_registration_that_cannot_work_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_a_registration_that_cannot_work_is_refused(changes, said):
     with pytest.raises(RegistryError, match=said):
         register_trading(**changes)
 
@@ -176,25 +173,21 @@ def test_a_registration_that_cannot_work_is_refused(changes: dict[str, Any], sai
         ("Unfinished", "lacks reset, step"),
     ],
 )
-def test_an_entry_point_that_names_no_environment_is_explained(
-    write_module: Callable[..., str], attribute: str, said: str
-) -> None:
+def test_an_entry_point_that_names_no_environment_is_explained(write_module, attribute, said):
     write_module()
     register_trading(entry_point=f"trading_envs:{attribute}")
     with pytest.raises(RegistryError, match=said):
         make("Trading")
 
 
-def test_a_module_that_raises_on_import_is_named(write_module: Callable[..., str]) -> None:
+def test_a_module_that_raises_on_import_is_named(write_module):
     write_module("1 / 0", name="broken_module")
     register_trading(entry_point="broken_module:Environment")
     with pytest.raises(RegistryError, match="ZeroDivisionError"):
         make("Trading")
 
 
-def test_an_installed_package_announces_its_environments(
-    write_module: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_package_announces_its_environments(write_module, tmp_path, monkeypatch):
     write_module(TRADING.replace('"""Buy low."""', 'version = "3.1.0"'))
     installed = tmp_path / "trading-9.dist-info"
     installed.mkdir()
@@ -217,9 +210,7 @@ def test_an_installed_package_announces_its_environments(
         catalogue._entry_points.cache_clear()
 
 
-def test_the_snapshot_does_not_depend_on_place_or_line_ends(
-    write_module: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_snapshot_does_not_depend_on_place_or_line_ends(write_module, tmp_path, monkeypatch):
     write_module()
     register_trading()
     here = snapshot_of("Trading")
@@ -238,16 +229,14 @@ def test_the_snapshot_does_not_depend_on_place_or_line_ends(
         {"entry_point": "trading_envs:Other"},
     ],
 )
-def test_every_part_of_a_registration_is_in_the_snapshot(
-    write_module: Callable[..., str], changes: dict[str, Any]
-) -> None:
+def test_every_part_of_a_registration_is_in_the_snapshot(write_module, changes):
     write_module(TRADING + "\n\nclass Other(TradingEnvironment):\n    pass\n")
     register_trading()
     register_trading(version="2.0.0", **changes)
     assert snapshot_of("Trading@1.2.0").hash != snapshot_of("Trading@2.0.0").hash
 
 
-def test_the_sources_of_ancestors_and_declared_packages_are_in_the_snapshot(write_module: Callable[..., str]) -> None:
+def test_the_sources_of_ancestors_and_declared_packages_are_in_the_snapshot(write_module):
     write_module("", name="trading_data.__init__")
     write_module("PRICES = [1]", name="trading_data.prices")
     write_module(
@@ -271,7 +260,7 @@ def test_the_sources_of_ancestors_and_declared_packages_are_in_the_snapshot(writ
     assert snapshot_of("Trading").hash != before.hash
 
 
-def test_declared_dependencies_count_with_their_installed_version(write_module: Callable[..., str]) -> None:
+def test_declared_dependencies_count_with_their_installed_version(write_module):
     write_module(TRADING.replace('"""Buy low."""', 'dependencies = ("pydantic",)'))
     register_trading()
     assert snapshot_of("Trading").content["dependencies"] == {"pydantic": __import__("pydantic").VERSION}
@@ -280,7 +269,7 @@ def test_declared_dependencies_count_with_their_installed_version(write_module: 
         snapshot_of("Trading")
 
 
-def test_a_version_is_recorded_once(write_module: Callable[..., str], store: LoomDB) -> None:
+def test_a_version_is_recorded_once(write_module, store):
     write_module()
     register_trading()
     registry = Registry(store, clock=random.Random(0).random)
@@ -292,7 +281,7 @@ def test_a_version_is_recorded_once(write_module: Callable[..., str], store: Loo
     assert [event.subject for _, event in EVENTS.read(store, kind="environment.registered")] == ["Trading@1.2.0"]
 
 
-def test_the_same_version_with_other_content_is_refused(write_module: Callable[..., str], registry: Registry) -> None:
+def test_the_same_version_with_other_content_is_refused(write_module, registry):
     write_module()
     register_trading()
     recorded = registry.register("Trading")
@@ -303,7 +292,7 @@ def test_the_same_version_with_other_content_is_refused(write_module: Callable[.
     assert registry.list() == [recorded]
 
 
-def test_verify_tells_what_changed_since(write_module: Callable[..., str], registry: Registry) -> None:
+def test_verify_tells_what_changed_since(write_module, registry):
     write_module()
     register_trading()
     registry.register("Trading")
@@ -317,7 +306,7 @@ def test_verify_tells_what_changed_since(write_module: Callable[..., str], regis
     ]
 
 
-def test_diff_tells_versions_apart(write_module: Callable[..., str], registry: Registry) -> None:
+def test_diff_tells_versions_apart(write_module, registry):
     write_module()
     register_trading()
     registry.register("Trading")
@@ -328,7 +317,7 @@ def test_diff_tells_versions_apart(write_module: Callable[..., str], registry: R
     assert registry.diff("Trading@2.0.0", "Trading") == ()
 
 
-def test_a_version_that_is_not_recorded_is_explained(write_module: Callable[..., str], registry: Registry) -> None:
+def test_a_version_that_is_not_recorded_is_explained(write_module, registry):
     with pytest.raises(RegistryError, match="loomrl envs list"):
         registry.show("Trading")
     write_module()
@@ -339,24 +328,24 @@ def test_a_version_that_is_not_recorded_is_explained(write_module: Callable[...,
 
 
 class Undeclared(BaseEnvironment):
-    def __init__(self, settings: dict[str, Any] | None = None) -> None:
+    def __init__(self, settings=None):
         super().__init__(settings)
 
-    async def reset(self, task: Task | None = None) -> tuple[Message, ...]:
+    async def reset(self, task=None):
         raise NotImplementedError
 
-    async def step(self, action: str) -> Step:
+    async def step(self, action):
         raise NotImplementedError
 
 
-def test_a_setting_that_an_environment_does_not_declare_is_answered_with_how_to_declare_it() -> None:
+def test_a_setting_that_an_environment_does_not_declare_is_answered_with_how_to_declare_it():
     with pytest.raises(ConfigError, match=r"speed=3: Undeclared declares no settings.*settings_class = Undeclared"):
         Undeclared({"speed": 3})
     assert Undeclared({"difficulty": 0.5}).settings.difficulty == 0.5
 
 
-def test_every_environment_is_recorded_also_those_that_need_settings(tmp_path: Path) -> None:
-    refused: dict[str, str] = {}
+def test_every_environment_is_recorded_also_those_that_need_settings(tmp_path):
+    refused = {}
     announced = sorted(entry.name for entry in importlib.metadata.entry_points(group=GROUP))
     assert len(announced) == 19
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:

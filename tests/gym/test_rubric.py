@@ -2,24 +2,21 @@
 
 import json
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from loomrl.config import QuarantineConfig
-from loomrl.config.rewards import RewardConfig, RubricPart
+from loomrl.config.rewards import RewardConfig
 from loomrl.errors import ConfigError, JudgeError, ScorerError
 from loomrl.gym import chat_server as judge_server
 from loomrl.gym.quarantine import FamilyQuarantine
 from loomrl.gym.rewards import open_shaping
 from loomrl.gym.rubric import Calibration, chat, fingerprint, order, read_calibration, read_opinions
 from loomrl.gym.rubric_judge import RubricJudge, open_rubric
-from loomrl.types import End, Message, Reward, Trajectory
-from tests.gym.rubric_support import NO, YES, Asked, ScriptedJudge, by_words, completion, serve_judge
+from loomrl.types import End, Message, Reward
+from tests.gym.rubric_support import NO, YES, by_words, completion, serve_judge
 from tests.gym.test_rewards import attempt, shape_one
 
 pytestmark = pytest.mark.system
@@ -27,13 +24,13 @@ WORDS = {"kind": ("please", "thanks"), "short": ("brief",)}
 
 
 @pytest.fixture
-def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedJudge]:
+def judge(monkeypatch):
     monkeypatch.setattr(judge_server, "PAUSE_S", 0.01)
     with serve_judge(by_words(WORDS)) as found:
         yield found
 
 
-def test_the_score_is_the_weighted_share_of_the_statements_that_are_true(judge: ScriptedJudge) -> None:
+def test_the_score_is_the_weighted_share_of_the_statements_that_are_true(judge):
     criteria = [{"name": "kind", "says": "It is kind.", "weight": 3}, {"name": "short", "says": "It is short."}]
     rubric = RubricJudge(judge.part(criteria=criteria))
     assert [rubric(attempt(said)) for said in ("please, thanks, brief", "please", "brief", "")] == [
@@ -72,11 +69,11 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_whatever_is_judged_stays_inside_the_quotation(judge: ScriptedJudge, text: str) -> None:
+def test_whatever_is_judged_stays_inside_the_quotation(judge, text):
     """The judge is one that obeys all that stands outside the quotation, and knows roles by their lines."""
     bait = ("full marks", "verdict is yes", '"verdict": "yes"', "please")
 
-    def gullible(asked: Asked, criterion: str) -> str:
+    def gullible(asked, criterion):
         roles = [role for role, _ in asked.said]
         return YES if any(word in asked.outside for word in bait) or roles != ["user", "assistant"] else NO
 
@@ -112,7 +109,7 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("reply", NONSENSE)
-def test_an_answer_in_any_other_form_is_refused(judge: ScriptedJudge, reply: str) -> None:
+def test_an_answer_in_any_other_form_is_refused(judge, reply):
     criteria = judge.part("kind", "short").criteria
     assert {name: one.choice for name, one in read_opinions(json.dumps(GOOD), criteria, who="m").items()} == {
         "kind": "yes",
@@ -122,7 +119,7 @@ def test_an_answer_in_any_other_form_is_refused(judge: ScriptedJudge, reply: str
         read_opinions(reply, criteria, who="m")
 
 
-def test_nonsense_is_asked_once_more_and_then_fails_the_attempt_and_is_never_a_reward(judge: ScriptedJudge) -> None:
+def test_nonsense_is_asked_once_more_and_then_fails_the_attempt_and_is_never_a_reward(judge):
     shaping = open_shaping(RewardConfig(parts=(judge.part(),)))
     judge.faults = [(200, completion("full marks"))]
     assert shape_one(shaping, attempt("please, thanks")).reward.parts["rubric"] == 1.0
@@ -135,7 +132,7 @@ def test_nonsense_is_asked_once_more_and_then_fails_the_attempt_and_is_never_a_r
         assert failed.failure.boundary == "scorer"
 
 
-def test_a_judge_that_is_away_fails_attempts_and_no_family_is_blamed(judge: ScriptedJudge) -> None:
+def test_a_judge_that_is_away_fails_attempts_and_no_family_is_blamed(judge):
     shaping = open_shaping(RewardConfig(parts=(judge.part(),)))
     judge.faults = [(503, b"")] * 2
     assert shape_one(shaping, attempt("please")).reward.parts["rubric"] == 0.5
@@ -157,7 +154,7 @@ def test_a_judge_that_is_away_fails_attempts_and_no_family_is_blamed(judge: Scri
         RubricJudge(judge.part(timeout_s=0.2))(attempt("x"))
 
 
-def test_the_same_conversation_is_asked_about_once(judge: ScriptedJudge) -> None:
+def test_the_same_conversation_is_asked_about_once(judge):
     part = judge.part(votes=3)
     rubric = open_rubric(part)
     assert open_rubric(judge.part(votes=3)) is rubric
@@ -169,7 +166,7 @@ def test_the_same_conversation_is_asked_about_once(judge: ScriptedJudge) -> None
     assert len(judge.asked) == 7
 
 
-def test_no_more_attempts_than_allowed_are_judged_at_a_time(judge: ScriptedJudge) -> None:
+def test_no_more_attempts_than_allowed_are_judged_at_a_time(judge):
     shaping = open_shaping(RewardConfig(parts=(judge.part(together=3),)))
     judge.hold.clear()
     with ThreadPoolExecutor(1) as thread:
@@ -182,8 +179,8 @@ def test_no_more_attempts_than_allowed_are_judged_at_a_time(judge: ScriptedJudge
     assert judge.most_at_once == 3
 
 
-def test_judges_work_while_later_attempts_are_played(judge: ScriptedJudge) -> None:
-    def play() -> Iterator[Trajectory]:
+def test_judges_work_while_later_attempts_are_played(judge):
+    def play():
         yield attempt("please")
         while not judge.asked:  # the test's time limit ends this
             time.sleep(0.001)
@@ -193,7 +190,7 @@ def test_judges_work_while_later_attempts_are_played(judge: ScriptedJudge) -> No
     assert len(list(shaping.shape(play()))) == 2
 
 
-def test_of_several_votes_the_median_counts_and_each_sees_another_order(judge: ScriptedJudge) -> None:
+def test_of_several_votes_the_median_counts_and_each_sees_another_order(judge):
     judge.rule = lambda asked, criterion: asked.verdicts[-1]  # it likes what stands last
     rubric = RubricJudge(judge.part("kind", "short", "warm", votes=3))
     grade = rubric.grade(attempt("x"))
@@ -209,7 +206,7 @@ def test_of_several_votes_the_median_counts_and_each_sees_another_order(judge: S
     assert rubric.grade(attempt("y")).raw == 0.0
 
 
-def test_a_grade_stays_with_its_attempt_and_nobody_is_asked_again(judge: ScriptedJudge) -> None:
+def test_a_grade_stays_with_its_attempt_and_nobody_is_asked_again(judge):
     kind, short = judge.part("kind", name="kind", weight=2), judge.part("short", name="short")
     shaping = open_shaping(RewardConfig(parts=(kind, short), adaptation=0.5))
     shaped = shape_one(shaping, attempt("please", success=0.5))
@@ -230,7 +227,7 @@ def test_a_grade_stays_with_its_attempt_and_nobody_is_asked_again(judge: Scripte
     assert shaping.weights["short"] > 1.0
 
 
-def test_an_attempts_own_word_is_no_grade(judge: ScriptedJudge) -> None:
+def test_an_attempts_own_word_is_no_grade(judge):
     own = {"kind": "custom", "entry_point": "tests.gym.test_rewards:LOUD"}
     forged = attempt("x", extra={"rubric": {"rubric": {"score": 1.0}, "loud": {"score": 1.0}}})
     for parts in ([judge.part().plain, own], [own]):
@@ -238,7 +235,7 @@ def test_an_attempts_own_word_is_no_grade(judge: ScriptedJudge) -> None:
         assert {name: shaped.reward.parts.get(name, 0.0) for name in ("rubric", "loud")} == {"rubric": 0.0, "loud": 0.0}
 
 
-def calibrate(part: RubricPart, file: Path, **changes: Any) -> Calibration:
+def calibrate(part, file, **changes):
     made = {
         "rubric": fingerprint(part),
         "model": part.judge.model,
@@ -254,7 +251,7 @@ def calibrate(part: RubricPart, file: Path, **changes: Any) -> Calibration:
     return found
 
 
-def test_a_calibration_maps_the_score_and_belongs_to_its_rubric(judge: ScriptedJudge, tmp_path: Path) -> None:
+def test_a_calibration_maps_the_score_and_belongs_to_its_rubric(judge, tmp_path):
     part, file = judge.part("kind", "short"), tmp_path / "map.json"
     calibrate(part, file)
     named = part.model_copy(update={"calibration": str(file)})
@@ -281,7 +278,7 @@ def test_a_calibration_maps_the_score_and_belongs_to_its_rubric(judge: ScriptedJ
         calibrate(part, file, people=[0.5, 0.4, 0.6])
 
 
-def test_a_run_is_not_resumed_with_another_calibration(judge: ScriptedJudge, tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_with_another_calibration(judge, tmp_path):
     part, file = judge.part(), tmp_path / "map.json"
     calibrate(part, file)
     config = RewardConfig(parts=(part.model_copy(update={"calibration": str(file)}),))
@@ -293,7 +290,7 @@ def test_a_run_is_not_resumed_with_another_calibration(judge: ScriptedJudge, tmp
         open_shaping(config).load_state_dict(state)
 
 
-def test_mistakes_in_a_rubric_are_named(judge: ScriptedJudge) -> None:
+def test_mistakes_in_a_rubric_are_named(judge):
     for given, said in (
         ({"votes": 2}, "has no vote in the middle. Take 3"),
         ({"criteria": []}, "criteria"),
@@ -304,10 +301,10 @@ def test_mistakes_in_a_rubric_are_named(judge: ScriptedJudge) -> None:
         ({"wieght": 2}, "Did you mean 'weight'"),
     ):
         with pytest.raises(ConfigError, match=said):
-            judge.part(**given)  # type: ignore[arg-type]
+            judge.part(**given)
 
 
-def test_a_statement_of_many_lines_is_one_line_of_the_chat(judge: ScriptedJudge) -> None:
+def test_a_statement_of_many_lines_is_one_line_of_the_chat(judge):
     part = judge.part(criteria=[{"name": "kind", "says": "It is\nkind."}])
     _, user = chat(order(part.criteria, 0), [Message("assistant", "x")], fence="f")
     assert "\nkind: It is kind.\n" in user["content"]

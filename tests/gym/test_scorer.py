@@ -19,8 +19,6 @@ from pathlib import Path
 def judge(text, flag=""):
     if text == "hang":
         time.sleep(60)
-    if text == "compute":
-        sum(range(10**12))
     if text == "wait":
         time.sleep(0.25)
     if text == "crash":
@@ -30,8 +28,6 @@ def judge(text, flag=""):
         time.sleep(60)
     if text == "memory":
         return len(bytearray(8 << 30))
-    if text == "recursion":
-        return judge(text, flag)
     if text == "raise":
         raise ValueError("no")
     if text == "print":
@@ -66,7 +62,7 @@ async def test_the_function_answers_and_its_worker_is_kept(scoring):
     ]
 
 
-@pytest.mark.parametrize("text", ["hang", "compute", "crash", "memory", "recursion"])
+@pytest.mark.parametrize("text", ["hang", "crash", "memory"])
 async def test_what_breaks_every_worker_while_the_control_passes_scores_zero(scoring, text):
     scorer = scoring()
     assert await scorer.score(text) == 0.0

@@ -3,15 +3,14 @@
 import asyncio
 import threading
 import time
-from typing import Any
 
 import pytest
 
 from loomrl.gym import BaseEnvironment, LoomRLGym, Message, Reward, register_environment
 from loomrl.gym.catalogue import make
-from loomrl.gym.check import run as checking
+from loomrl.gym.check.run import check_environment
 from loomrl.gym.facade import TextEnvironment
-from loomrl.types import Task
+from tests.gym.forked_checks import forked_checks  # noqa: F401
 
 
 class Counting(BaseEnvironment):
@@ -19,15 +18,15 @@ class Counting(BaseEnvironment):
 
     version = "1.0.0"
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config):
         self.highest = config.get("highest", 3)
         self.form = config.get("form", "four")
 
-    def reset(self) -> str:
+    def reset(self):
         self.said, self.thread = 0, threading.current_thread()
         return f"Count to {self.highest}."
 
-    def step(self, action: str) -> Any:
+    def step(self, action):
         self.said += action == str(self.said + 1)
         done = self.said == self.highest
         match self.form:
@@ -52,21 +51,21 @@ class Seeded(BaseEnvironment):
 
     version = "1.0.0"
 
-    def reset(self, task: Task | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(self, task=None):
         assert task is not None
         return f"level {task.level}", {}
 
-    def step(self, action: str) -> Any:
+    def step(self, action):
         return "x", 1.0, True, False, {}
 
 
 class Half(BaseEnvironment):
     version = "1.0.0"
 
-    def reset(self) -> str:
+    def reset(self):
         return ""
 
-    async def step(self, action: str) -> Any: ...
+    async def step(self, action): ...
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +80,7 @@ def known():
         )
 
 
-async def play(form: str, *actions: str) -> tuple[float, bool, dict[str, Any]]:
+async def play(form, *actions):
     env = await LoomRLGym().create_environment("SyncCounting", {"form": form, "highest": len(actions)})
     await env.reset()
     for action in actions:
@@ -135,8 +134,13 @@ async def test_own_settings_reach_the_class_and_those_of_every_environment_hold(
     assert ends == [False] * 4 + [True]
 
 
-def test_one_of_the_two_synchronous_is_named_by_the_checker():
-    assert "reset must be `async def reset`" in str(checking.check_environment("SyncHalf"))
+@pytest.mark.usefixtures("forked_checks")
+@pytest.mark.parametrize(
+    ("name", "says"), [("SyncHalf", "reset must be `async def reset`"), ("SyncCounting", "has no oracle")]
+)
+def test_the_checker_tries_it_like_any_other(name, says):
+    report = check_environment(name)
+    assert says in str(report), report
 
 
 def test_through_gymnasium_it_has_five_values():
@@ -144,8 +148,3 @@ def test_through_gymnasium_it_has_five_values():
     env.reset(seed=1)
     assert env.step("1")[1:4] == (1.0, False, False)
     env.close()
-
-
-def test_the_checker_tries_it_like_any_other():
-    report = checking.check_environment("SyncCounting")
-    assert "has no oracle" in str(report), report

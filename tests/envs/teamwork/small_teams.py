@@ -3,13 +3,13 @@
 import numpy as np
 
 from loomrl.envs.teamwork.dynamics import PARTS, Teams
-from loomrl.envs.teamwork.settings import TeamSettings, team_settings
+from loomrl.envs.teamwork.settings import team_settings
 
 IDLE = (-1.0, -1.0, -1.0)
 """Take nothing, spend nothing, help no agent."""
 
 
-def small_team(expertise, **settings) -> Teams:
+def small_team(expertise, **settings):
     """One world where no task arrives; `expertise` is a row per agent and a number per skill."""
     expertise_NS = np.array(expertise, float)
     agents, skills = expertise_NS.shape
@@ -20,7 +20,7 @@ def small_team(expertise, **settings) -> Teams:
     return teams
 
 
-def place(teams: Teams, slot: int, *, skill=0, work=1.0, priority=1.0, steps=20) -> None:
+def place(teams, slot, *, skill=0, work=1.0, priority=1.0, steps=20):
     """A task, as if it had arrived."""
     teams.present_MK[0, slot] = True
     teams.skill_MK[0, slot], teams.left_MK[0, slot] = skill, work
@@ -28,7 +28,7 @@ def place(teams: Teams, slot: int, *, skill=0, work=1.0, priority=1.0, steps=20)
     teams.order_MK = teams._line()
 
 
-def play(teams: Teams, *rows, steps=1) -> dict[str, np.ndarray]:
+def play(teams, *rows, steps=1):
     """The same action of every agent for some steps; what each agent earned by part."""
     earned = {name: np.zeros(len(rows)) for name in PARTS}
     for _ in range(steps):
@@ -37,7 +37,7 @@ def play(teams: Teams, *rows, steps=1) -> dict[str, np.ndarray]:
     return earned
 
 
-def play_out(policy, settings: TeamSettings, *, worlds=8, seed=0) -> tuple[Teams, dict[str, np.ndarray]]:
+def play_out(policy, settings, *, worlds=8, seed=0):
     """Whole episodes of a policy `(teams) -> actions`; where they ended, and the parts of their rewards `[M, N]`."""
     teams = Teams(settings, [np.random.default_rng(seed + world) for world in range(worlds)])
     earned = teams.no_parts()

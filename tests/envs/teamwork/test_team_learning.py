@@ -13,7 +13,7 @@ pytestmark = [
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster", "one_thread")
-def test_ppo_soon_beats_greedy() -> None:
+def test_ppo_soon_beats_greedy():
     from loomrl.algorithms.control.ppo import PPOConfig
 
     config = PPOConfig().environment(loomrl.envs.teamwork.ID).debugging(seed=1)

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import loomrl.envs.teamwork
-from loomrl.envs.teamwork import TeamEnvironment, TeamVector
+from loomrl.envs.teamwork import TeamVector
 from loomrl.envs.teamwork.report import steps_per_cpu_second
 from loomrl.errors import ConfigError
 
@@ -61,17 +61,6 @@ def test_every_observation_is_inside_the_space():
     assert seen.max(axis=(0, 1)).min() > 0, "a number that is always 0 tells nothing"
 
 
-def test_a_vector_of_one_and_the_single_environment_play_alike():
-    single = TeamEnvironment(**SHORT)
-    vector = TeamVector(1, **SHORT)
-    actions_T = actions_for(20, (1, 12))
-    np.testing.assert_array_equal(single.reset(seed=5)[0], vector.reset(seed=5)[0][0])
-    one = route(single, actions_T[:, 0])
-    many = route(vector, actions_T)
-    assert_same(one, [array[:, 0] for array in many])
-    np.testing.assert_array_equal(single.reset()[0], vector.reset()[0][0])
-
-
 def test_native_vector_equals_the_one_that_gymnasium_makes_of_single_ones():
     made = {
         mode: gymnasium.make_vec(loomrl.envs.teamwork.ID, num_envs=4, vectorization_mode=mode, **SHORT)
@@ -98,16 +87,6 @@ def test_what_happens_in_a_world_does_not_depend_on_the_others():
     assert not np.array_equal(routes[0][1][:, 0], routes[1][1][:, 0])
 
 
-def test_same_seed_same_route_and_another_seed_another_one():
-    routes = []
-    for seed in (1, 1, 2):
-        env = TeamVector(2)
-        env.reset(seed=seed)
-        routes.append(route(env, actions_for(60, (2, 12))))
-    assert_same(routes[0], routes[1])
-    assert not np.array_equal(routes[0][0], routes[2][0])
-
-
 def test_the_step_after_an_end_ignores_its_actions_and_begins_anew_without_reward():
     env = TeamVector(2, **SHORT)
     env.reset(seed=0)
@@ -121,15 +100,6 @@ def test_the_step_after_an_end_ignores_its_actions_and_begins_anew_without_rewar
     assert env.teams.step == 0
     assert not np.array_equal(observations[0], observations[1])
     assert route(env, actions_for(20, (2, 12)))[2][-1].all()
-
-
-def test_rewards_are_the_sum_of_their_parts_and_of_what_agents_earned():
-    env = TeamVector(8)
-    env.reset(seed=3)
-    for actions in actions_for(230, (8, 12)):
-        _, rewards, _, _, info = env.step(actions)
-        np.testing.assert_allclose(sum(info["parts"].values()), rewards, atol=1e-12)
-        np.testing.assert_allclose(info["credit"].sum(1), rewards, atol=1e-12)
 
 
 def test_a_pickled_environment_goes_on_as_if_nothing_had_been():
