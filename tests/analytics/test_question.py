@@ -41,46 +41,31 @@ def test_baselines_have_the_rewards_that_hold(full: World) -> None:
     assert (talk["attempts"], talk["judged"], talk["success"], talk["sampled"]) == (10, 10, 1.0, 2.0)
     assert talk["reward"] == pytest.approx((3 * 1.0 + 7 * 0.5) / 10)
     assert talk["deviation"] == pytest.approx(math.sqrt((3 * 0.35**2 + 7 * 0.15**2) / 9))
-    assert (run["attempts"], run["failed"], run["success"], run["reward"]) == (4, 1, pytest.approx(2 / 3), None)
-    assert (walk["judged"], walk["reward"]) == (0, None)
-
-
-def test_a_success_that_nobody_stated_is_unknown_and_counts_as_neither(full: World) -> None:
-    baselines, versions, cost = full.ask_all(
-        "SELECT task, attempts, known, success FROM baselines",
-        "SELECT version, attempts, known, success FROM versions",
-        "SELECT source, sum(attempts) AS n, sum(known) AS known, sum(solved) AS solved FROM cost GROUP BY source",
-    )
-    found = {row["task"]: (row["attempts"], row["known"], row["success"]) for row in baselines}
-    assert found["walk/session/1"] == (3, 0, None)
-    assert found["Zero/coding/1"] == (2, 0, None)
-    assert found["Math/algebra/1"] == (4, 3, pytest.approx(2 / 3)), "an attempt that failed is no answer"
-    assert {row["version"]: (row["attempts"], row["known"], row["success"]) for row in versions}[VERSIONS[0]] == (
-        7,
-        5,
-        1,
-    )
-    assert {row["source"]: (row["n"], row["known"], row["solved"]) for row in cost} == {
-        "production": (13, 10, 10.0),
-        "rollout": (4, 3, 2.0),
-        "foreign": (2, 0, None),
-    }
+    assert (run["attempts"], run["known"], run["failed"], run["reward"]) == (4, 3, 1, None)
+    assert run["success"] == pytest.approx(2 / 3), "an attempt that failed is no answer"
+    assert (walk["attempts"], walk["judged"], walk["reward"]) == (3, 0, None)
+    for silent in (walk, rows["Zero/coding/1"]):
+        assert (silent["known"], silent["success"]) == (0, None), "what nobody stated is unknown"
 
 
 def test_versions_cohorts_cost_and_satisfaction_add_up(full: World) -> None:
     first, second, cost, said = full.ask_all(
         "SELECT * FROM versions",
         "SELECT * FROM cohorts WHERE metric = 'reward'",
-        "SELECT sum(attempts) AS n, sum(tokens) AS t, sum(usd) AS usd FROM cost",
+        "SELECT source, sum(attempts), sum(known), sum(solved), sum(tokens), sum(usd) FROM cost GROUP BY source",
         "SELECT day, version, said, mean, negative FROM satisfaction",
     )
     versions = {row["version"]: row for row in first}
-    assert (versions[VERSIONS[0]]["attempts"], versions[VERSIONS[0]]["judged"]) == (5 + 2, 5)
+    assert [versions[VERSIONS[0]][name] for name in ("attempts", "judged", "known", "success")] == [5 + 2, 5, 5, 1]
     assert versions[VERSIONS[0]]["reward"] == pytest.approx((3 * 1.0 + 2 * 0.5) / 5)
     assert versions["math-1/2"]["success"] == 0.0
     cohorts = {row["arm"]: row for row in second}
     assert {arm: (row["units"], row["mean"]) for arm, row in cohorts.items()} == {"stable": (6, 0.25), "new": (5, 0.75)}
-    assert cost == [{"n": 19, "t": 17 * 3 + 2 * 90, "usd": 0.5}]
+    assert sorted(tuple(row.values()) for row in cost) == [
+        ("foreign", 2, 0, None, 2 * 90, 0.5),
+        ("production", 13, 10, 10.0, 13 * 3, None),
+        ("rollout", 4, 3, 2.0, 4 * 3, None),
+    ]
     assert [(row["version"], row["mean"], row["negative"]) for row in said] == [
         (VERSIONS[0], n % 2, 1 - n % 2) for n in range(4)
     ]

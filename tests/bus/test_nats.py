@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,16 @@ from broker_support import NatsServer, drained, until
 from event_samples import foreign_event, message
 
 from loomrl.bus.agent import open_agent_hub
-from loomrl.bus.bus import STREAMS, Message
+from loomrl.bus.bus import STREAMS, Bus, Message
 from loomrl.bus.client import Publisher
 from loomrl.bus.dead import letters
 from loomrl.bus.jetstream import JetStreamBus
 from loomrl.bus.open import open_bus
+from loomrl.bus.outbox import Outbox
 from loomrl.bus.service import serve_bus
 from loomrl.config import HubConfig
 from loomrl.errors import BusAway, BusRefused
-from loomrl.store import open_store
+from loomrl.store import LoomDB, open_store
 from loomrl.store.events import EVENTS, Event
 from tests.needs import need
 from tests.tls_samples import issue, trusting
@@ -169,20 +171,25 @@ def test_a_broker_that_is_killed_keeps_what_it_acknowledged_and_the_rest_is_told
     assert len(arrived) == len(set(arrived))
 
 
-@pytest.fixture
-def loop(server: NatsServer, sqlite_url: str) -> Iterator[list[str]]:
-    """Outbox and sink, running."""
+@contextmanager
+def serving(db: LoomDB, url: str, bus: Bus) -> Iterator[list[str]]:
+    """Outbox and sink, running, and what they say."""
     said: list[str] = []
     stop = threading.Event()
-    with open_store(sqlite_url) as db, open_bus(server.url) as bus:
-        thread = threading.Thread(
-            target=serve_bus, args=(db, sqlite_url, bus), kwargs={"stop": stop, "say": said.append}
-        )
-        thread.start()
-        until(lambda: any(each.name == "RL_TRAJECTORIES" for each in bus.stats()))
+    thread = threading.Thread(target=serve_bus, args=(db, url, bus), kwargs={"stop": stop, "say": said.append})
+    thread.start()
+    try:
         yield said
+    finally:
         stop.set()
         thread.join()
+
+
+@pytest.fixture
+def loop(server: NatsServer, sqlite_url: str) -> Iterator[list[str]]:
+    with open_store(sqlite_url) as db, open_bus(server.url) as bus, serving(db, sqlite_url, bus) as said:
+        until(lambda: any(each.name == "RL_TRAJECTORIES" for each in bus.stats()))
+        yield said
 
 
 def taken_in(url: str) -> list[str]:
@@ -217,8 +224,6 @@ def test_a_trainer_subscribes_before_anything_was_published_and_tells_its_status
 def test_a_stream_of_another_name_that_takes_all_subjects_keeps_nothing_from_being_published(
     server: NatsServer, sqlite_url: str
 ) -> None:
-    said: list[str] = []
-    stop = threading.Event()
     with open_store(sqlite_url) as db, JetStreamBus(server.url) as bus:
 
         async def make() -> None:
@@ -231,13 +236,8 @@ def test_a_stream_of_another_name_that_takes_all_subjects_keeps_nothing_from_bei
 
         bus._do(make())
         EVENTS.append(db, [requested(1)])
-        thread = threading.Thread(
-            target=serve_bus, args=(db, sqlite_url, bus), kwargs={"stop": stop, "say": said.append}
-        )
-        thread.start()
-        until(lambda: bus._do(count()) == 1)
-        stop.set()
-        thread.join()
+        with serving(db, sqlite_url, bus) as said:
+            until(lambda: bus._do(count()) == 1)
     assert len([one for one in said if one.startswith("streams: ")]) == 1
 
 
@@ -282,26 +282,17 @@ def _flushed(agent: Publisher) -> bool:
 def test_a_refused_service_waits_longer_and_longer_says_so_once_and_loses_nothing(
     server: NatsServer, sqlite_url: str
 ) -> None:
-    said: list[str] = []
-    stop = threading.Event()
     with open_store(sqlite_url) as db, open_bus(server.urls["agent"]) as bus:
         EVENTS.append(db, [requested(1)])
-        thread = threading.Thread(
-            target=serve_bus, args=(db, sqlite_url, bus), kwargs={"stop": stop, "say": said.append}
-        )
         began = time.monotonic()
-        thread.start()
-        until(lambda: any(one.startswith("outbox: BusRefused") for one in said))
-        until(lambda: bool(EVENTS.read(db, kind="bus.refused")), seconds=60)
-        stop.set()
-        thread.join()
+        with serving(db, sqlite_url, bus) as said:
+            until(lambda: any(one.startswith("outbox: BusRefused") for one in said))
+            until(lambda: bool(EVENTS.read(db, kind="bus.refused")), seconds=60)
         assert len([one for one in said if one.startswith("outbox: BusRefused")]) == 1
         refused = {event.subject for _, event in EVENTS.read(db, kind="bus.refused")}
         assert refused <= {"outbox", "sink"}
         assert time.monotonic() - began > 5
     with open_store(sqlite_url) as db, open_bus(server.url) as bus:
-        from loomrl.bus.outbox import Outbox
-
         outbox = Outbox(db, sqlite_url, bus)
         assert outbox.step() == 1
         outbox.close()

@@ -20,10 +20,11 @@ from loomrl.store.deployments import Deployment, deploy
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.policies import record_policy
-from loomrl.store.rewards import StoredReward, store_rewards
+from loomrl.store.rewards import store_rewards
 from loomrl.store.runs import Run, start_run
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
 from loomrl.types import End, Message, PolicyVersion, Reward, Source, Stage, Task, Trajectory, Turn, Verdict
+from tests.feedback.test_reward_event import judged
 
 NOW = time.time()
 DATASET = {"source": "local", "sample_size": 10, "filter": None}
@@ -91,24 +92,12 @@ def test_an_algorithm_without_a_name_in_the_contract_is_told_as_the_one_it_is_a_
 
 
 def test_rewards_are_told_with_their_components(db: LoomDB, bus: StoredBus, outbox: Outbox) -> None:
-    part = {"value": 1.0, "normalized": 0.8, "weight": 1.0, "source": "automated", "reasoning": "solved"}
-    part |= {"evidence": {"success": 1.0}, "applies": True}
-    content = {"components": {"task_completion": part}, "normalization": "min_max"}
-    reward = StoredReward(
-        id=str(uuid.uuid4()),
-        trajectory="session-1",
-        endpoint="shop",
-        task="session",
-        total=0.8,
-        confidence=1.0,
-        content=content,
-        created_at=NOW,
-    )
+    reward = replace(judged(success=1.0), created_at=NOW)
     store_rewards(db, [reward])
     assert outbox.step() == 1
     (event,) = published(bus, "RL_REWARDS")
-    assert (event["reward_id"], event["session_id"], event["total_reward"]) == (reward.id, "session-1", 0.8)
-    assert event["reward_components"]["task_completion"]["score"] == 0.8
+    assert (event["reward_id"], event["session_id"], event["total_reward"]) == (reward.id, "s-1", reward.total)
+    assert event["reward_components"]["task_completion"]["score"] == 1.0
 
 
 def test_what_was_served_is_told_once_it_is_a_trajectory(db: LoomDB, url: str, bus: StoredBus, outbox: Outbox) -> None:

@@ -16,12 +16,13 @@ from loomrl.release.ledger import command_release, latest, move
 from loomrl.release.passage import Command, ReleasePhase
 from loomrl.serving.deployment.station import arms_of, set_arms
 from loomrl.store import LoomDB
-from loomrl.store.ab_tests import AbTest, start_test, stop_test
+from loomrl.store.ab_tests import start_test, stop_test
 from loomrl.store.deployments import DEPLOYMENTS
 from loomrl.store.endpoints import Arm, Role, delete_endpoint, set_endpoint, show_endpoint
 from loomrl.store.events import EVENTS
 from loomrl.types import Stage
 from tests.release.release_support import NEW, OLD, announce, prepare
+from tests.release.test_ab import TEST
 
 PLAN = ReleasePlan.parse({"strategy": "canary"})
 
@@ -144,19 +145,9 @@ def step_on(db: LoomDB) -> None:
 
 def test_the_arms_of_an_ab_test_are_deployments_with_their_share_of_all_units(store: LoomDB) -> None:
     prepare(store)
-    test = AbTest(
-        name="words",
-        endpoint="e",
-        layer="all",
-        end=0.5,
-        shares={"stable": 0.5, "new": 0.5},
-        metric="success",
-        better="higher",
-        started_at=2.0,
-    )
-    start_test(store, test, [Arm(name="new", policy=NEW)])
-    stop_test(store, "words", at=3.0)
+    start_test(store, TEST, [Arm(name="new", policy=NEW)])
+    stop_test(store, "x", at=13.0)
     assert logged(store, "e")[1:] == [(NEW, Stage.CANARY, 0.0), (NEW, Stage.CANARY, 0.25), (NEW, Stage.RETIRED, 0.0)]
-    start_test(store, test, [Arm(name="new", policy=NEW)])
-    stop_test(store, "words", at=5.0, keep="new")
+    start_test(store, TEST, [Arm(name="new", policy=NEW)])
+    stop_test(store, "x", at=15.0, keep="new")
     assert logged(store, "e")[-2:] == [(OLD, Stage.RETIRED, 0.0), (NEW, Stage.PRODUCTION, 1.0)]

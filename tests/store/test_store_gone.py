@@ -20,38 +20,22 @@ def write(db: LoomDB) -> None:
         record(connection, "key.created", "x", {}, at=1.0)
 
 
-def _delete(file: Path) -> None:
-    file.unlink()
+HARMS: dict[str, Callable[[Path], object]] = {
+    "delete": lambda file: file.unlink(),
+    "delete all": lambda file: [each.unlink() for each in file.parent.glob(f"{file.name}*")],
+    "move": lambda file: file.rename(file.with_name("elsewhere.db")),
+    "replace": lambda file: Path(shutil.copy(file, file.with_name("copy.db"))).rename(file),
+    "delete log": lambda file: Path(f"{file}-wal").unlink(),
+    "delete folder": lambda file: shutil.rmtree(file.parent),
+}
 
 
-def _delete_all(file: Path) -> None:
-    for each in file.parent.glob(f"{file.name}*"):
-        each.unlink()
-
-
-def _move(file: Path) -> None:
-    file.rename(file.with_name("elsewhere.db"))
-
-
-def _replace(file: Path) -> None:
-    shutil.copy(file, file.with_name("copy.db"))
-    file.with_name("copy.db").rename(file)
-
-
-def _delete_log(file: Path) -> None:
-    Path(f"{file}-wal").unlink()
-
-
-def _delete_folder(file: Path) -> None:
-    shutil.rmtree(file.parent)
-
-
-@pytest.mark.parametrize("harm", [_delete, _delete_all, _move, _replace, _delete_log, _delete_folder])
-def test_no_write_is_confirmed_once_the_file_is_gone(harm: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("harm", HARMS)
+def test_no_write_is_confirmed_once_the_file_is_gone(harm: str, tmp_path: Path) -> None:
     file = tmp_path / "place" / "loom.db"
     with open_store(f"sqlite:///{file}") as db:
         write(db)
-        harm(file)
+        HARMS[harm](file)
         for _ in range(10):
             with pytest.raises(StoreError, match=r"loom\.db.*(deleted|unable to open)"):
                 write(db)

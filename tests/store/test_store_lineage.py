@@ -12,9 +12,9 @@ from loomrl.config import Experiment
 from loomrl.errors import RunTaken, StoreError
 from loomrl.load import dump
 from loomrl.store import LoomDB
-from loomrl.store.deployments import DEPLOYMENTS, Deployment, deploy
+from loomrl.store.deployments import Deployment, deploy
 from loomrl.store.events import EVENTS
-from loomrl.store.policies import EVALUATIONS, Evaluation, lineage, move_policy, record_evaluation, record_policy
+from loomrl.store.policies import Evaluation, lineage, move_policy, record_evaluation, record_policy
 from loomrl.store.runs import POLICIES, RUNS, Run, RunStatus, code_revision, finish_run, hold, start_run
 from loomrl.types import PolicyVersion, Stage, Verdict
 
@@ -135,12 +135,20 @@ def test_lineage_says_what_each_ancestor_was_made_from(store: LoomDB) -> None:
     start_run(store, tuned)
     record_policy(store, policy(3, "p2", run="run-2", experiment="f" * 64))
     record_policy(store, policy(4, "p3", run="run-2", experiment="f" * 64))
-    record_evaluation(store, Evaluation(id="e1", policy="p3", report={"success": 0.9}, created_at=1.0))
+    judged = Evaluation(id="e1", policy="p3", report={"success": 0.9}, created_at=1.0)
+    for _ in range(2):
+        record_evaluation(store, judged)
+    with pytest.raises(StoreError, match="Use null"):
+        record_evaluation(store, replace(judged, id="e2", report={"success": float("nan")}))
+    with store.write() as connection:
+        for id in ("d1", "d2", "d1"):
+            fields = {"stage": Stage.CANARY, "endpoint": "math", "share": 0.5, "verdict": Verdict(True)}
+            deploy(connection, Deployment(id=id, policy="p3", created_at=1.0, **fields))
     tree = json.loads(json.dumps(lineage(store, "p3")))
     assert tree["id"] == "p3"
     assert [ancestor["id"] for ancestor in tree["ancestors"]] == ["p2", "p1"]
     assert tree["children"] == ["p4"]
-    assert tree["evaluations"] == ["e1"]
+    assert (tree["evaluations"], tree["deployments"]) == (["e1"], ["d1", "d2"])
     assert tree["made_from"]["run"] == {"id": "run-2", "name": "tune", "kind": "train", "parent_policy": "p2"}
     assert tree["ancestors"][0]["made_from"] == {
         "run": {"id": "run-1", "name": "math", "kind": "train", "parent_policy": None},
@@ -159,43 +167,6 @@ def test_lineage_of_a_long_run_is_no_deeper(store: LoomDB) -> None:
     tree = lineage(store, "p1999")
     assert [ancestor["number"] for ancestor in tree["ancestors"]] == list(range(1998, -1, -1))
     assert json.dumps(tree)
-
-
-def test_evaluations_are_stored_once_and_found(store: LoomDB) -> None:
-    start_run(store, RUN)
-    record_policy(store, policy(1))
-    first = Evaluation(id="e1", policy="p1", run="run-1", report={"success": 0.5}, created_at=1.0)
-    oracle = Evaluation(id="e2", report={"policy": "oracle"}, created_at=1.0)
-    for evaluation in (first, oracle, first):
-        record_evaluation(store, evaluation)
-    assert EVALUATIONS.latest(store) == [oracle, first]
-    assert EVALUATIONS.latest(store, policy="p1", run="run-1") == [first]
-    with pytest.raises(StoreError, match="report="):
-        record_evaluation(store, replace(first, report={"success": 1.0}))
-    with pytest.raises(StoreError, match="Use null"):
-        record_evaluation(store, replace(first, id="e3", report={"success": float("nan")}))
-
-
-def test_the_newest_deployment_of_an_endpoint_comes_first(store: LoomDB) -> None:
-    start_run(store, RUN)
-    record_policy(store, policy(1))
-    canary = Deployment(
-        id="d1",
-        policy="p1",
-        stage=Stage.CANARY,
-        endpoint="math",
-        share=0.05,
-        verdict=Verdict(True, ("gate passed",)),
-        created_at=1.0,
-    )
-    whole = replace(canary, id="d2", stage=Stage.PRODUCTION, share=1.0)
-    elsewhere = replace(canary, id="d3", endpoint="other")
-    with store.write() as connection:
-        for deployment in (canary, whole, elsewhere, canary):
-            deploy(connection, deployment)
-    assert DEPLOYMENTS.latest(store, endpoint="math") == [whole, canary]
-    assert DEPLOYMENTS.latest(store, policy="p1", limit=1) == [elsewhere]
-    assert lineage(store, "p1")["deployments"] == ["d1", "d2", "d3"]
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from loomrl.errors import StoreError
 from loomrl.store import beside, open_store
 from tests.tls_samples import Issued, issue
 
@@ -40,10 +39,3 @@ def test_a_store_and_those_beside_it_speak_tls_with_a_server_they_know(postgres_
     for url in (known, beside(known, "hub")):
         with open_store(url) as db, db.read() as connection:
             assert connection.exec_driver_sql("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").scalar()
-
-
-def test_a_server_that_is_not_known_is_refused(postgres_url: str, issued: Issued, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    other = issue(tmp_path / "other").authority
-    with pytest.raises(StoreError, match="certificate verify failed"):
-        open_store(f"{postgres_url}?sslmode=verify-full&sslrootcert={other}").close()
