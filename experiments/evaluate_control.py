@@ -4,20 +4,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
-from loomrl.config import ControlExperiment
-from loomrl.control.environment import agents_in, label, open_environments, snapshot
-from loomrl.control.play import ActingPolicy, Idle, PlayOutcome, RandomPolicy, Scripted, play
+from loomrl.config import ControlExperiment, Weave
+from loomrl.control.environment import agents_in, label, open_environment, open_environments, snapshot
+from loomrl.control.play import ActingPolicy, Idle, PlayOutcome, RandomPolicy, Scripted, play, play_each
 from loomrl.control.policy import ControlPolicy
+from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, group_returns, lattice
 from loomrl.errors import ConfigError, unknown
-from loomrl.evaluation.front import FrontReport
+from loomrl.evaluation.front import FrontReport, PreferenceEpisodes, judge_front
 from loomrl.evaluation.returns import Cut, ReturnReport, judge_returns
-from loomrl.experiments import judge_front
 from loomrl.experiments.commands.output import shown_counts, table
 from loomrl.experiments.front_view import render_front
 from loomrl.experiments.policies import is_control
@@ -27,12 +29,16 @@ from loomrl.run.version import copied, find_version
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import Evaluation, record_evaluation
 from loomrl.store.runs import RUNS, run_id
+from loomrl.telemetry.plot import plot_fronts
 
 AT_ONCE = 16
 """Environments played side by side."""
 HELD_OUT = 0x10035
 """Mixed into the seed, so that no environment starts as one in training did."""
 RANDOM = "random"
+MOST_PREFERENCES = 101
+"""Default number of preferences."""
+PICTURE = "front.svg"
 FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a policy's folder"]
 
 
@@ -51,8 +57,8 @@ class ControlResult:
 def judge_control(policy: ActingPolicy, experiment: ControlExperiment, *, name: str) -> ReturnReport:
     """The policy's return in the environment of the last stage. Equal policies get equal reports."""
     if experiment.objectives:
-        return judge_front.judge_preferences(policy, experiment, name=name, seed=_seed(experiment))
-    return judge_outcome(name, played(policy, experiment), experiment)
+        return judge_preferences(policy, experiment, name=name, seed=_seed(experiment))
+    return judge_outcome(name, play_evaluation(policy, experiment), experiment)
 
 
 def judge_outcome(name: str, outcome: PlayOutcome, experiment: ControlExperiment) -> ReturnReport:
@@ -75,10 +81,10 @@ def idle_return(experiment: ControlExperiment) -> float | None:
     with closing(open_environments(choice, agents_in(choice, choice.settings), choice.settings)) as one:
         if not Idle.can(one.single_action_space):
             return None
-    return float(np.mean(played(Idle(), experiment).returns))
+    return float(np.mean(play_evaluation(Idle(), experiment).returns))
 
 
-def played(policy: ActingPolicy, experiment: ControlExperiment) -> PlayOutcome:
+def play_evaluation(policy: ActingPolicy, experiment: ControlExperiment) -> PlayOutcome:
     """The evaluation's episodes."""
     settings = experiment.evaluation
     choice = experiment.judged_in
@@ -117,15 +123,71 @@ def evaluate_control(
                     db, Evaluation(id=id, report=report.as_dict(), created_at=now, run=run, policy=version)
                 )
             result["return"] = {report.policy: report.overall.reward.mean for report in reports}
-            picture = Path(experiment.evaluation.picture or Path(experiment.train.folder, run, judge_front.PICTURE))
-            drawn = judge_front.draw(reports, picture)
+            picture = Path(experiment.evaluation.picture or Path(experiment.train.folder, run, PICTURE))
+            drawn = draw_fronts(reports, picture)
         return ControlResult(run, label(experiment.environment), clock() - started, tuple(reports), drawn)
+
+
+def judge_preferences(policy: ActingPolicy, experiment: ControlExperiment, *, name: str, seed: int) -> FrontReport:
+    """Every preference plays its episodes in an environment of its own. Equal policies get equal reports."""
+    settings = experiment.evaluation
+    algorithm = experiment.algorithm
+    assert isinstance(algorithm, Weave)
+    preferences = _preferences(algorithm, settings.preferences)
+    with closing(
+        VectorRewards([partial(_open_preferred, experiment, tuple(row.tolist())) for row in preferences])
+    ) as opened:
+        returns, steps, cut, limit = play_each(
+            policy,
+            opened,
+            settings.episodes,
+            seed=seed,
+            gamma=algorithm.gamma,
+            max_steps=settings.max_steps,
+        )
+    return judge_front(
+        name,
+        PreferenceEpisodes(
+            preferences,
+            list(group_returns(returns, algorithm.tree)),
+            list(steps),
+            cut=None if limit is None else Cut(limit, cut),
+        ),
+        objectives=algorithm.tree.names,
+        reference=algorithm.reference,
+        confidence=settings.confidence,
+    )
+
+
+def _open_preferred(experiment: ControlExperiment, weights: tuple[float, ...]) -> Preferred:
+    choice = experiment.judged_in
+    algorithm = experiment.algorithm
+    assert isinstance(algorithm, Weave)
+    steering = Steering.of(algorithm, source=Always(weights))
+    return Preferred(open_environment(choice, choice.settings), steering)
+
+
+def _preferences(algorithm: Weave, most: int | None) -> NDArray[np.float32]:
+    """Preferences spread evenly over all of them; or only the fixed one."""
+    always = algorithm.preference.always
+    if always is not None:
+        return np.array([always], np.float32)
+    return lattice(len(algorithm.objectives), most or MOST_PREFERENCES)
+
+
+def draw_fronts(reports: Sequence[ReturnReport], file: Path) -> str | None:
+    """Save a picture of the fronts among the reports; returns its path, or None if there is nothing to draw."""
+    fronts = [report for report in reports if isinstance(report, FrontReport) and len(report.objectives) > 1]
+    if not fronts:
+        return None
+    plot_fronts(file, fronts)
+    return str(file)
 
 
 def play_named(text: str, experiment: ControlExperiment, db: LoomDB) -> PlayOutcome:
     """The episodes that this policy plays; what `--policy` takes."""
     _, policy, _ = find_acts(text, experiment.judged_in.settings, db)
-    return played(policy, experiment)
+    return play_evaluation(policy, experiment)
 
 
 def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, ActingPolicy, str | None]:
@@ -133,7 +195,7 @@ def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, 
     if text == RANDOM:
         return text, RandomPolicy(), None
     if ":" in text:
-        return text, _scripted(text, settings), None
+        return text, _open_scripted(text, settings), None
     if is_control(text):
         return text, ControlPolicy.load(Path(text)), None
     version = find_version(text, db)
@@ -147,7 +209,7 @@ def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, 
     return text, ControlPolicy.load(folder), version.id
 
 
-def _scripted(text: str, settings: Mapping[str, Any]) -> Scripted:
+def _open_scripted(text: str, settings: Mapping[str, Any]) -> Scripted:
     made = named(text, what="--policy")
     try:
         act = made(**settings)
@@ -171,7 +233,7 @@ def as_result(result: ControlResult) -> dict[str, Any]:
 def render(result: ControlResult, console: Console) -> None:
     """Return and length of episodes, a row per policy."""
     rows = [
-        (report.policy, returned(report.as_dict()["overall"]), *_spread(report.as_dict()["overall"]))
+        (report.policy, format_return(report.as_dict()["overall"]), *_spread(report.as_dict()["overall"]))
         for report in result.reports
     ]
     first = result.reports[0]
@@ -205,7 +267,7 @@ def cut_lines(reports: Sequence[ReturnReport]) -> list[str]:
     ]
 
 
-def returned(score: Mapping[str, Any]) -> str:
+def format_return(score: Mapping[str, Any]) -> str:
     """Mean return with its interval; a single episode has none."""
     reward = score["reward"]
     if reward["low"] is None:

@@ -50,11 +50,19 @@ def judge_policy(
 def as_rows(found: dict[str, OffPolicy]) -> list[tuple[str, ...]]:
     """A row per policy, and first that of the one that played."""
     first = next(iter(found.values()))
-    rows: list[tuple[str, ...]] = [("as logged", _told(first.logged), "", "", f"{first.logged.count}")]
+    rows: list[tuple[str, ...]] = [("as logged", _format_interval(first.logged), "", "", f"{first.logged.count}")]
     for name, one in found.items():
-        rows.append((name, _told(one.dr), _told(one.snips), _told(one.ips), f"{one.effective:.1f}"))
+        rows.append(
+            (
+                name,
+                _format_interval(one.dr),
+                _format_interval(one.snips),
+                _format_interval(one.ips),
+                f"{one.effective:.1f}",
+            )
+        )
     return rows
 
 
-def _told(interval: Any) -> str:
+def _format_interval(interval: Any) -> str:
     return f"{interval.mean:.3g} [{interval.low:.3g}, {interval.high:.3g}]"

@@ -49,7 +49,7 @@ def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0, trust_remote
     `trust_remote_code`: Python files in a folder may run. A run's versions have the setting of their run.
     """
     if is_served(text):
-        return NamedPolicy(text, _served(text, temperature))
+        return NamedPolicy(text, _find_served(text, temperature))
     if is_model(text):
         loose = _loose(Path(text), temperature)
         return NamedPolicy(text, loose.model_copy(update={"trust_remote_code": trust_remote_code}))
@@ -60,7 +60,7 @@ def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0, trust_remote
     version = find_version(text, db)
     if version is None:
         raise ConfigError("policy " + unknown("name", text, [*SCRIPTED, *FORMS, *(run.id for run in RUNS.latest(db))]))
-    return NamedPolicy(text, _trained(version, db, temperature), version.id)
+    return NamedPolicy(text, _find_trained(version, db, temperature), version.id)
 
 
 def open_policy(choice: PolicyChoice) -> PolicyFactory:
@@ -116,7 +116,7 @@ def _loose(folder: Path, temperature: float) -> LanguagePolicy:
     )
 
 
-def _served(text: str, temperature: float) -> OpenAIPolicy:
+def _find_served(text: str, temperature: float) -> OpenAIPolicy:
     """The model behind `#` on the server before it."""
     url, _, model = text.partition("#")
     if not model:
@@ -179,7 +179,7 @@ def exported(
     return version.id
 
 
-def _trained(version: PolicyVersion, db: LoomDB, temperature: float) -> LanguagePolicy:
+def _find_trained(version: PolicyVersion, db: LoomDB, temperature: float) -> LanguagePolicy:
     experiment = experiment_of(version, db)
     if isinstance(experiment, ControlExperiment):
         raise ConfigError(f"policy {version.id!r} is one of control: judge it on the experiment it was made with.")

@@ -72,7 +72,7 @@ def record(experiment: AnyExperiment, asked: Recording) -> dict[str, Any]:
         if any(episode.logprobs is None for episode in episodes):
             episodes = [replace(episode, logprobs=None) for episode in episodes]
         write_minari(asked.id, episodes, one.spec, observed, acted, made_by=", ".join(asked.policies))
-    told = {name: _told(part) for name, part in zip(asked.policies, parts, strict=True)}
+    told = {name: _summarise(part) for name, part in zip(asked.policies, parts, strict=True)}
     return {"id": asked.id, **summary(read_minari(asked.id, observed, acted)), "policies": told}
 
 
@@ -154,7 +154,7 @@ def _first(batch: Any) -> Any:
     return np.array(batch[0])
 
 
-def _told(episodes: Sequence[Recorded]) -> dict[str, Any]:
+def _summarise(episodes: Sequence[Recorded]) -> dict[str, Any]:
     returns = [sum(episode.rewards) for episode in episodes]
     steps = sum(len(episode.rewards) for episode in episodes)
     return {"episodes": len(episodes), "steps": steps, "return": float(np.mean(returns))}

@@ -115,7 +115,7 @@ def _check_monitor(experiment: ServingExperiment, kinds: Collection[str]) -> Non
 def serving(experiment: ServingExperiment) -> Iterator[Served]:
     """A service that answers, until the context ends. A taken port is refused before anything slow begins."""
     began = time.monotonic()
-    experiment = _settled(experiment)
+    experiment = _settle(experiment)
     with open_store(experiment.store_url) as db:
         sources = check_sources(experiment, db)
         from loomrl.experiments.algorithms import ray_running
@@ -214,7 +214,7 @@ def _arms(what: Sequence[str], follow: str | None) -> list[dict[str, Any]]:
     return found
 
 
-def _settled(experiment: ServingExperiment) -> ServingExperiment:
+def _settle(experiment: ServingExperiment) -> ServingExperiment:
     """With a port that is free, and absolute paths: the processes of a service have other folders.
 
     The head of a cluster may be another machine: whether a port is free there, its front says.

@@ -41,6 +41,20 @@ def names() -> list[str]:
     return sorted(str(file.relative_to(HOME).with_suffix("")) for file in files)
 
 
+def names_in(folder: Path) -> list[str]:
+    """The names of the files that are shipped in a folder."""
+    return sorted(file.stem for file in folder.glob("*.yaml"))
+
+
+def find_file(name: str, folder: Path, *, what: str) -> Path:
+    """The file of this path, or the one of this name that is shipped in a folder."""
+    if is_file(name):
+        return Path(name)
+    if name in names_in(folder):
+        return folder / f"{name}.yaml"
+    raise ConfigError(f"no such file, and {what} " + unknown("name", name, names_in(folder)))
+
+
 def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
     """The training experiment of `FILE… path=value…`; without a file, the default one."""
     return require_training(resolve_any(words, default=default))
@@ -149,7 +163,7 @@ def judged_words(
 
     Environments other than the file's or the run's give the experiment their own name, unless it is given one.
     """
-    experiment, judged = _judged(words, policies)
+    experiment, judged = _resolve_judged(words, policies)
     if env is not None:
         control = isinstance(experiment, ControlExperiment)
         experiment = experiment.override({"environment": {"id": env}} if control else {"environments": [{"id": env}]})
@@ -157,7 +171,7 @@ def judged_words(
     if any(word.startswith("name=") for word in words) or (env is None and kept == list(words)):
         return experiment, judged
     names = _environments(experiment)
-    if names != _environments(_judged(kept, policies)[0]):
+    if names != _environments(_resolve_judged(kept, policies)[0]):
         experiment = experiment.override({"name": re.sub(r"[^\w.-]+", "-", "-".join(names))[:80]})
     return experiment, judged
 
@@ -173,7 +187,7 @@ def _environments(experiment: AnyExperiment) -> list[str]:
     return [id.rpartition(":")[2].partition("@")[0] for id in ids]
 
 
-def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
+def _resolve_judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
     first = next((word for word in words if "=" not in word), None)
     if first is None or first in names() or is_file(first):
         return resolve(words), list(policies)

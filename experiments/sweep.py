@@ -86,7 +86,7 @@ def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> 
     _refuse_missing(asked)
     with (
         environ({name: os.environ.get(name, value) for name, value in QUIET.items()}),
-        ray_running(_needed(asked)),
+        ray_running(_count_cpus(asked)),
         open_store(asked.experiment.store_url) as db,
     ):
         _refuse_impossible(asked)
@@ -100,7 +100,7 @@ def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> 
         folder = Path(asked.experiment.train.folder).absolute() / id
         try:
             trials = _tuner(asked, id, folder).fit()._experiment_analysis.trials
-            tried = _settled(asked, id, trials, db, clock)
+            tried = _settle_all(asked, id, trials, db, clock)
             picture = folder / "sweep.svg"
             result = SweepResult(
                 sweep=id,
@@ -255,7 +255,7 @@ class Told(tune.Callback):
 # -- what became of it ------------------------------------------------------------------------------------------------
 
 
-def _settled(asked: Sweep, id: str, trials: Sequence[Any], db: LoomDB, clock: Clock) -> tuple[Tried, ...]:
+def _settle_all(asked: Sweep, id: str, trials: Sequence[Any], db: LoomDB, clock: Clock) -> tuple[Tried, ...]:
     """All trials, best first; ends every run of the sweep, including those that Tune lost in a kill."""
     tried = [_settle(asked, id, trial, db, clock) for trial in trials]
     known = {run for each in tried for run in each.runs}
@@ -275,7 +275,7 @@ def _settle(asked: Sweep, id: str, trial: Any, db: LoomDB, clock: Clock) -> Trie
     runs = sorted(_runs_of(db, re.escape(trial_prefix(id, trial.trial_id)) + "[0-9a-f]{6}"), key=lambda r: r.started_at)
     last = result.get(RUN) or (runs[-1].id if runs else "–")
     failed = trial.status == "ERROR"
-    stopped = _cause(trial) if failed else result.get(STOPPED) or _stopped_by(asked)
+    stopped = _cause(trial) if failed else result.get(STOPPED) or _reason_to_stop(asked)
     for run in runs:
         if run.status is not RunStatus.RUNNING:
             continue
@@ -298,7 +298,7 @@ def _runs_of(db: LoomDB, pattern: str) -> list[Run]:
     return [run for run in RUNS.latest(db, limit=10**6, kind="train") if re.fullmatch(pattern, run.id)]
 
 
-def _stopped_by(asked: Sweep) -> str:
+def _reason_to_stop(asked: Sweep) -> str:
     return f"stopped by {asked.scheduler.kind}" if asked.scheduler is not None else "stopped"
 
 
@@ -351,7 +351,7 @@ def _total(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(part.get(name, 0) for part in parts) for name in {name for part in parts for name in part}}
 
 
-def _needed(asked: Sweep) -> int:
+def _count_cpus(asked: Sweep) -> int:
     return int(_greediest(asked)["CPU"])
 
 

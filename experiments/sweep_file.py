@@ -2,15 +2,13 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from loomrl.config import AnyExperiment, ControlExperiment, parse_experiment
 from loomrl.config.sweep import Choice, Grid, LogUniform, RandInt, Sweep
 from loomrl.errors import ConfigError, unknown
 from loomrl.experiments.algorithms import open_algorithm
-from loomrl.experiments.shipped import SWEEPS, experiment_file
-from loomrl.files import is_file
+from loomrl.experiments.shipped import SWEEPS, experiment_file, find_file, names_in
 from loomrl.load import load, parse_assignment, read_yaml
 from loomrl.schema import Tree, merge, nest
 from loomrl.telemetry.metric import Metric
@@ -27,7 +25,7 @@ ONLY = {
 
 def names() -> list[str]:
     """The names of the shipped sweeps."""
-    return sorted(file.stem for file in SWEEPS.glob("*.yaml"))
+    return names_in(SWEEPS)
 
 
 def resolve_sweep(words: Sequence[str]) -> Sweep:
@@ -35,7 +33,7 @@ def resolve_sweep(words: Sequence[str]) -> Sweep:
     files = [word for word in words if "=" not in word]
     if len(files) != 1:
         raise ConfigError(f"a sweep is one FILE, then path=value; got {len(files)}. Shipped: {', '.join(names())}.")
-    tree = read_yaml(_file(files[0]))
+    tree = read_yaml(find_file(files[0], SWEEPS, what="sweep"))
     space = dict(tree.get("space") or {})
     over = [parse_assignment(word) for word in words if "=" in word]
     given = dict(pair for each in over for pair in each.items())
@@ -47,14 +45,6 @@ def resolve_sweep(words: Sequence[str]) -> Sweep:
         elif path != "experiment.base":
             tree = merge(tree, nest({path: value}))
     return Sweep.parse({**tree, "space": space}, origin=files[0])
-
-
-def _file(name: str) -> Path:
-    if is_file(name):
-        return Path(name)
-    if name in names():
-        return SWEEPS / f"{name}.yaml"
-    raise ConfigError("no such file, and sweep " + unknown("name", name, names()))
 
 
 def _experiment(given: Any, *, origin: str) -> Tree:
@@ -91,7 +81,7 @@ def check(sweep: Sweep) -> None:
             _build(sweep, {path: value})
     rng = random.Random(sweep.seed)
     for _ in range(DRAWS):
-        point = {path: drawn(dimension, rng) for path, dimension in sweep.space.items()}
+        point = {path: draw_value(dimension, rng) for path, dimension in sweep.space.items()}
         _built(sweep, point)
     _build(sweep, point)
 
@@ -113,7 +103,7 @@ def _build(sweep: Sweep, point: Mapping[str, Any]) -> None:
         config.look()
 
 
-def drawn(dimension: Any, rng: random.Random) -> Any:
+def draw_value(dimension: Any, rng: random.Random) -> Any:
     """A value of a dimension."""
     if isinstance(dimension, Choice | Grid):
         return rng.choice(dimension.values)

@@ -86,11 +86,11 @@ def _said(metric: str, value: Any) -> dict[str, Any]:
         case "comment":
             return {"comment": str(value)}
         case "demonstration":
-            return {"correction": _demonstrated(value)}
+            return {"correction": _read_demonstration(value)}
     raise ConfigError(unknown("metric", metric, [*METRICS, *OWN]))
 
 
-def _demonstrated(value: Any) -> str:
+def _read_demonstration(value: Any) -> str:
     """The text of a demonstration, which is a list of blocks of content."""
     blocks = json.loads(value) if isinstance(value, str) and value.startswith("[") else value
     if isinstance(blocks, str):

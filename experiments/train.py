@@ -20,7 +20,7 @@ from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
-from loomrl.experiments.evaluate_control import returned
+from loomrl.experiments.evaluate_control import format_return
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts, reporter_of
 from loomrl.experiments.preflight import check_parts
 from loomrl.experiments.summary import RunSummary
@@ -124,8 +124,8 @@ def train(
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
                 with nullcontext() if metrics is None else scraped(db, run, metrics) as registry:
                     kept = metrics_kept(training, experiment, run, db, registry)
-                    summary = _trained(training, experiment, run, kept, listener, db)
-                result = _told(summary, experiment, run, begun=begun, seconds=so_far + clock() - begun)
+                    summary = _train(training, experiment, run, kept, listener, db)
+                result = _make_result(summary, experiment, run, begun=begun, seconds=so_far + clock() - begun)
         except BaseException as error:
             told = {"error": repr(error)}
             with suppress(RunTaken):
@@ -159,20 +159,20 @@ def _latest(db: LoomDB, experiment: AnyExperiment, name: str | None, changes: Tr
     every = RUNS.latest(db, kind="train")
     known = [run for run in every if name in (None, run.name)]
     if not known:
-        there = f" Runs there: {_listed(every)}." if every else ""
+        there = f" Runs there: {_list_runs(every)}." if every else ""
         named = "no run" if name is None else f"no run of {name!r}"
         raise ConfigError(f"--resume: {named} in {experiment.store_url}.{there}")
     left = next((run for run in known if not run.is_over), None)
     path = length(load_experiment(known[0]))
     if left is None and path.rpartition(".")[2] not in changes.get("train", {}):
         raise ConfigError(
-            f"--resume: every run is over: {_listed(known)}. To train one longer, say so: "
+            f"--resume: every run is over: {_list_runs(known)}. To train one longer, say so: "
             f"`loomrl train --resume --run {known[0].id} {path}=NUMBER`."
         )
     return left or known[0]
 
 
-def _listed(runs: Sequence[Run]) -> str:
+def _list_runs(runs: Sequence[Run]) -> str:
     return ", ".join(f"{run.id} ({run.status.value})" for run in runs[:LISTED]) + ", …" * (len(runs) > LISTED)
 
 
@@ -188,7 +188,7 @@ def how_to_resume(experiment: AnyExperiment, run: str) -> str:
     return f"stopped. Resume it{since} with: loomrl train --resume --run {run}{where}"
 
 
-def _trained(
+def _train(
     training: Training,
     experiment: AnyExperiment,
     run: str,
@@ -221,7 +221,9 @@ def _trained(
     return reporter.summary()
 
 
-def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: float, seconds: float) -> TrainResult:
+def _make_result(
+    summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: float, seconds: float
+) -> TrainResult:
     """The result, and the report about it as text."""
     folder = run_folder(experiment.train, run)
     history = read_metrics(metrics_file(experiment.train, run))
@@ -283,7 +285,7 @@ def render(result: TrainResult, console: Console) -> None:
 def _rows(comparison: Comparison) -> tuple[str, Sequence[tuple[str, ...]]]:
     before, after = comparison.before, comparison.after
     if "success" not in after["overall"]:
-        return "Return", [("all", returned(before["overall"]), returned(after["overall"]))]
+        return "Return", [("all", format_return(before["overall"]), format_return(after["overall"]))]
     rows = [("all", _cell(before["overall"]), _cell(after["overall"]))]
     for name in after["by_family"]:
         rows.append((name, _cell(before["by_family"].get(name)), _cell(after["by_family"][name])))

@@ -100,13 +100,13 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
                 confidence=experiment.evaluation.confidence,
                 left_out=list_left_out(algo.source.mixture, [attempt.task for attempt in attempts]),
             ).as_dict(),
-            "attempts": [_shown(attempt) for attempt in attempts[:: -(-len(attempts) // SHOWN)]],
+            "attempts": [_show(attempt) for attempt in attempts[:: -(-len(attempts) // SHOWN)]],
             "created_at": time.time(),
         }
     return judged
 
 
-def _shown(attempt: Trajectory) -> dict[str, Any]:
+def _show(attempt: Trajectory) -> dict[str, Any]:
     said = "\n".join(turn.action for turn in attempt.turns)
     asked = "\n".join(message.text for message in attempt.turns[0].observation) if attempt.turns else ""
     failed = attempt.end is End.FAILED

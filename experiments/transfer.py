@@ -74,7 +74,7 @@ def transfer(
     clock: Callable[[], float] = time.time,
 ) -> TransferResult:
     """Train the experiment from scratch and from each of these versions, seed by seed, as runs on record."""
-    asked, level, every = _asked(experiment)
+    asked, level, every = _resolve_transfer(experiment)
     with (
         open_store(asked.store_url) as db,
         ray_running(1 + open_algorithm(asked).needed_cpus, asked.placement.names),
@@ -85,7 +85,7 @@ def transfer(
         with recorded(db, asked, snapshot(asked.judged_in), id=run, kind="evaluate", clock=clock) as result:
             begins: list[tuple[str | None, int]] = [(None, 0), *((each.id, each.number) for each in versions)]
             starts = [
-                _trained(asked.override({"parent": parent}), parent, before, seeds, f"{run}-{index}")
+                _train_seeds(asked.override({"parent": parent}), parent, before, seeds, f"{run}-{index}")
                 for index, (parent, before) in enumerate(begins)
             ]
             told = TransferResult(run, level, tuple(seeds), every, asked.train.steps, tuple(starts))
@@ -93,7 +93,7 @@ def transfer(
     return told
 
 
-def _asked(experiment: AnyExperiment) -> tuple[ControlExperiment, float, int]:
+def _resolve_transfer(experiment: AnyExperiment) -> tuple[ControlExperiment, float, int]:
     """The experiment that stops at the level, the level, and the steps between evaluations."""
     if not isinstance(experiment, ControlExperiment):
         raise ConfigError(f"--transfer: experiment {experiment.name!r} is one of language; name one of control.")
@@ -119,7 +119,9 @@ def _refuse_unfit(experiment: ControlExperiment, parents: Sequence[str], db: Loo
         algo.stop()
 
 
-def _trained(experiment: ControlExperiment, parent: str | None, before: int, seeds: Sequence[int], run: str) -> Start:
+def _train_seeds(
+    experiment: ControlExperiment, parent: str | None, before: int, seeds: Sequence[int], run: str
+) -> Start:
     results = [train(experiment.override({"seed": seed}), run=f"{run}-{seed}") for seed in seeds]
     level = experiment.train.stop.evaluated
     assert level is not None, "it stops at the level"

@@ -42,7 +42,7 @@ def size_of(picture: bytes) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def drawn(rgb: NDArray[np.uint8]) -> bytes:
+def to_png(rgb: NDArray[np.uint8]) -> bytes:
     """The PNG file of rows of pixels with red, green and blue: [height, width, 3]."""
     height, width, _ = rgb.shape
     lines = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(rgb, np.uint8))

@@ -148,6 +148,25 @@ class Tokens:
     __hash__ = None  # type: ignore[assignment]
 
     @staticmethod
+    def sampled(
+        prompt_T: NDArray[np.int32],
+        ids_T: NDArray[np.int32],
+        logprobs_T: NDArray[np.float32],
+        versions_T: NDArray[np.int32],
+        entropies_T: NDArray[np.float32] | None = None,
+    ) -> "Tokens":
+        """A prompt, and the tokens that were sampled after it."""
+        given = len(prompt_T)
+        nothing = np.zeros(given, np.float32)
+        return Tokens(
+            np.concatenate([prompt_T, ids_T]),
+            np.repeat([False, True], [given, len(ids_T)]),
+            np.concatenate([nothing, logprobs_T]),
+            np.concatenate([np.full(given, NO_VERSION, np.int32), versions_T]),
+            None if entropies_T is None else np.concatenate([nothing, entropies_T]),
+        )
+
+    @staticmethod
     def of(ids: Sequence[int], mask: Sequence[bool], logprobs: Sequence[float], versions: Sequence[int]) -> "Tokens":
         """Tokens from plain sequences."""
         return Tokens(

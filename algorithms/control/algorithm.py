@@ -80,14 +80,18 @@ class ControlStep(Placed):
         with self.phases(Metric.TIME_ROLLOUT):
             rollouts = self.collect_rollouts()
         works = [self.work(share) for share in shares(rollouts, max(1, self.config.num_learners))]
-        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
-            results = self.learner_group.update(training_data=training_data(works))
-        self.metrics.aggregate(results, key=LEARNER_RESULTS)
-        self.updates += 1
+        self.update_learners(works)
         if self.is_alone:
             return
         with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)), self.phases(Metric.TIME_PUBLISH):
             self.sync_weights()
+
+    def update_learners(self, works: Sequence[ControlWork], updates: int = 1) -> None:
+        """So many updates, with each learner's work."""
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
+            results = self.learner_group.update(training_data=training_data(works))
+        self.metrics.aggregate(results, key=LEARNER_RESULTS)
+        self.updates += updates
 
     def sync_weights(self) -> None:
         """Give runners, if they have a copy, the learner's weights."""
@@ -222,12 +226,17 @@ class ControlStep(Placed):
 
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's state, with the latest episodes."""
+        """RLlib's state and ours."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
-            state[OURS] = {"window": self.window.state_dict(), "updates": self.updates, "place": self.place}
-            if not self.config.fallback_reasons:
-                state[OURS]["origin"] = origin(self.config, self.get_module())
+            state[OURS] = self.state_dict()
+        return state
+
+    def state_dict(self) -> dict[str, Any]:
+        """The latest episodes, and what the algorithm adds to RLlib's state."""
+        state = {"window": self.window.state_dict(), "updates": self.updates, "place": self.place}
+        if not self.config.fallback_reasons:
+            state["origin"] = origin(self.config, self.get_module())
         return state
 
     @override
@@ -240,8 +249,12 @@ class ControlStep(Placed):
         if not self.config.fallback_reasons and self.config.num_env_runners:  # whose episodes are those of another run
             self.env_runner_group.foreach_env_runner(lambda runner: runner.begin_anew(), local_env_runner=False)
         if OURS in state:
-            self.window.load_state_dict(state[OURS]["window"])
-            self.updates = state[OURS]["updates"]
+            self.load_state_dict(state[OURS])
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state_dict`'s."""
+        self.window.load_state_dict(state["window"])
+        self.updates = state["updates"]
 
     @override
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:

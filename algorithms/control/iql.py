@@ -6,7 +6,7 @@ as exp(β (Q − V)) weighs it. No value of an action outside the data is ever a
 Axes: `_B` steps that are drawn, `_2` the two critics, `_D` numbers of an action.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
-from loomrl.algorithms.control.learner import OURS, ControlWork
+from loomrl.algorithms.control.learner import ControlWork
 from loomrl.algorithms.control.module import ControlModule
 from loomrl.algorithms.control.offline import (
     Batch,
@@ -28,7 +28,6 @@ from loomrl.algorithms.control.offline import (
     LoggedLearner,
     LoggedStep,
     LoggedWork,
-    ring_of,
 )
 from loomrl.algorithms.control.step_replay import NStep
 from loomrl.config import control as settings
@@ -71,9 +70,9 @@ class IQLLearner(LoggedLearner):
         self._bounds = (np.array(kind.low), np.array(kind.high)) if kind.kind == "box" else None
         self._critics = list(self.own.critics.parameters())
         self._targets = list(self.own.targets.parameters())
-        self.recent = None if settings.online is None else ring_of(self, settings.online.replay)
+        self.recent = None if settings.online is None else self.open_ring(settings.online.replay)
+        self.parts["ring"] = self.recent
         self._steps = NStep(1, settings.gamma, share=(self.rank, self.ranks))
-        self._owed = 0.0
 
     @override
     def learn(self, work: ControlWork) -> int:
@@ -87,9 +86,9 @@ class IQLLearner(LoggedLearner):
             if self._bounds is not None:  # as the environment took them, and as data sets have them
                 rollout = replace(rollout, actions=np.clip(rollout.actions, *self._bounds))
             recent.append(self._steps(rollout, rollout.rewards / self.reward_scale))
-            self._owed += rollout.env_steps() * online.updates_per_step
-        due = self._least(int(self._owed)) if self._least(recent.steps) else 0
-        self._owed -= due
+            self.owed += rollout.env_steps() * online.updates_per_step
+        due = self._least(int(self.owed)) if self._least(recent.steps) else 0
+        self.owed -= due
         for _ in range(due):
             self.improve(self.mix_batch(recent, online.data_share))
         return due * self.share * self.ranks
@@ -140,22 +139,6 @@ class IQLLearner(LoggedLearner):
         policy = [p for name, p in own.net.named_parameters() if not name.startswith("critic.")]
         for name, parameters in ((ACTOR, policy), (VALUE, value), (CRITICS, list(own.critics.parameters()))):
             self.adam(module_id, name, parameters, rate=self.config.settings.learning_rate)
-
-    @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the memory of what was done online."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state and self.recent is not None:
-            state[OURS] |= {"ring": self.recent.state_dict(), "owed": self._owed}
-        return state
-
-    @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        super().set_state(state)
-        if self.recent is not None and "ring" in state.get(OURS, {}):
-            self.recent.load_state_dict(state[OURS]["ring"])
-            self._owed = state[OURS]["owed"]
 
 
 class IQLConfig(LoggedConfig):

@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from ray.rllib.core import ALL_MODULES, DEFAULT_MODULE_ID
@@ -19,11 +20,13 @@ from typing_extensions import override
 
 from loomrl.algorithms.control.module import HISTORY, ActorModule, ControlModule
 from loomrl.algorithms.control.rollout import Rollout, Table, history_in
+from loomrl.algorithms.control.step_replay import Ring
 from loomrl.algorithms.learners import OwnSteps, share_of
+from loomrl.config.control import Replay
 from loomrl.control.distribution import open_distribution
 from loomrl.control.memory import History
 from loomrl.control.network import Normalizer
-from loomrl.control.space import acts
+from loomrl.control.space import acts, seen
 from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import Metric
 
@@ -49,6 +52,8 @@ class ArrayLearner(OwnSteps):
         super().build()
         self._chance = torch.Generator().manual_seed(int(self.config.seed or 0))
         self._scale = Normalizer(1)
+        self.parts: dict[str, Any] = {}
+        """Parts that an algorithm adds, by their names in the state; None for one that is not used."""
         own = self.own
         self.distribution: Any = (
             own.net.distribution if isinstance(own, ActorModule) else open_distribution(acts(own.action_space))
@@ -214,10 +219,10 @@ class ArrayLearner(OwnSteps):
 
     @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's state, with the random generator and the scale of rewards."""
+        """RLlib's state and ours."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
-            state[OURS] = {"chance": self._chance.get_state(), "scale": deepcopy(self._scale.state_dict())}
+            state[OURS] = self.state_dict()
         return state
 
     @override
@@ -225,8 +230,20 @@ class ArrayLearner(OwnSteps):
         """Resume from `state`."""
         super().set_state(state)
         if OURS in state:
-            self._chance.set_state(state[OURS]["chance"])
-            self._scale.load_state_dict(state[OURS]["scale"])
+            self.load_state_dict(state[OURS])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state beside the module."""
+        parts = {name: part.state_dict() for name, part in self.parts.items() if part is not None}
+        return {"chance": self._chance.get_state(), "scale": deepcopy(self._scale.state_dict()), **parts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume; a part that was not used there starts fresh."""
+        self._chance.set_state(state["chance"])
+        self._scale.load_state_dict(state["scale"])
+        for name, part in self.parts.items():
+            if part is not None and name in state:
+                part.load_state_dict(state[name])
 
 
 class PartsLearner(ArrayLearner):
@@ -238,6 +255,33 @@ class PartsLearner(ArrayLearner):
         if self.ranks > 1:
             for tensor in self.own.state_dict().values():
                 dist.broadcast(tensor, 0)
+
+    owed = 0.0
+    """Updates that are due for steps that were played."""
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"owed": self.owed}
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.owed = state["owed"]
+
+    def open_ring(self, settings: Replay) -> Ring:
+        """An empty memory of steps."""
+        view = seen(self.own.observation_space)
+        kind = acts(self.own.action_space)
+        numbers = view.shape, np.uint8 if view.kind == "pixels" else np.float32
+        shape = () if kind.kind == "discrete" else (kind.count,)
+        action = shape, np.float32 if kind.kind == "box" else np.int64
+        columns = {"seen": numbers, "after": numbers, "actions": action}
+        columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
+        return Ring(columns, settings, seed=int(self.config.seed or 0))
+
+    def tend(self, name: str, loss: Tensor) -> None:
+        """A step of the optimizer of this name."""
+        self.step(loss, self.get_optimizer(DEFAULT_MODULE_ID, name), clip_norm=self.config.settings.clip_norm)
 
     def adam(self, module_id: str, name: str, parameters: Sequence[Any], *, rate: float) -> None:
         """Register the optimizer of a part."""

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
-from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 from torch import Tensor
 from typing_extensions import override
 
@@ -21,14 +18,13 @@ from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.learner import OURS, ControlWork, PartsLearner
 from loomrl.algorithms.control.step_replay import Ring
-from loomrl.algorithms.learners import training_data, unwrap_errors
+from loomrl.algorithms.learners import unwrap_errors
 from loomrl.config import ControlExperiment, LoggedData
 from loomrl.config.control import Replay
 from loomrl.control.logged import deviation_of_returns, digest, steps_of
-from loomrl.control.space import Array, acts, seen
+from loomrl.control.space import Array
 from loomrl.errors import ArtifactError, ConfigError, DataError
 from loomrl.feedback.logged import read_logged
-from loomrl.telemetry.metric import Metric
 
 Batch = dict[str, Tensor]
 LOG_STD = (-5.0, 2.0)
@@ -57,7 +53,7 @@ class LoggedLearner(PartsLearner):
         if not least:
             raise DataError(f"{len(columns['rewards'])} logged steps are too few for {self.ranks} learners.")
         mine = {name: column[self.rank :: self.ranks][:least] for name, column in columns.items()}
-        self.data = ring_of(self, Replay(capacity=least))
+        self.data = self.open_ring(Replay(capacity=least))
         self.reward_scale = scale
         self.data.append({**mine, "rewards": mine["rewards"] / scale})
         self.observe(torch.from_numpy(mine["seen"]))
@@ -87,10 +83,6 @@ class LoggedLearner(PartsLearner):
         """The columns as the network's input."""
         return {name: torch.from_numpy(column).to(self._device) for name, column in columns.items()}
 
-    def tend(self, name: str, loss: Tensor) -> None:
-        """A step of the optimizer of this name."""
-        self.step(loss, self.get_optimizer(DEFAULT_MODULE_ID, name), clip_norm=self.config.settings.clip_norm)
-
     def keep_spread(self) -> None:
         """Keep standard deviations of real-valued actions within bounds: of logs that never vary they would be 0."""
         if self.own.net.log_std is not None:
@@ -98,30 +90,15 @@ class LoggedLearner(PartsLearner):
                 self.own.net.log_std.clamp_(*LOG_STD)
 
     @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with that of drawing from the data."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state and self.data is not None:
-            state[OURS]["drawn"] = self.data.chance
-        return state
+    def state_dict(self) -> dict[str, Any]:
+        drawn = {} if self.data is None else {"drawn": self.data.chance}
+        return super().state_dict() | drawn
 
     @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        super().set_state(state)
-        if self.data is not None and "drawn" in state.get(OURS, {}):
-            self.data.chance = state[OURS]["drawn"]
-
-
-def ring_of(learner: PartsLearner, settings: Replay) -> Ring:
-    """A memory of the learner's steps."""
-    view = seen(learner.own.observation_space)
-    kind = acts(learner.own.action_space)
-    numbers = view.shape, np.uint8 if view.kind == "pixels" else np.float32
-    shape = () if kind.kind == "discrete" else (kind.count,)
-    columns = {"seen": numbers, "after": numbers, "actions": (shape, np.float32 if kind.kind == "box" else np.int64)}
-    columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
-    return Ring(columns, settings, seed=int(learner.config.seed or 0))
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.data is not None and "drawn" in state:
+            self.data.chance = state["drawn"]
 
 
 class LoggedConfig(ControlConfig):
@@ -228,19 +205,12 @@ class LoggedStep(ControlStep):
         asked: int = self.config.updates_per_iteration
         count = asked if self.config.steps is None else max(1, min(asked, self.config.steps - self.updates))
         works = [LoggedWork((), updates=count)] * max(1, self.config.num_learners)
-        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
-            results = self.learner_group.update(training_data=training_data(works))
-        self.metrics.aggregate(results, key=LEARNER_RESULTS)
-        self.updates += count
+        self.update_learners(works, count)
         self.sync_weights()
 
     @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the data's digest."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state:
-            state[OURS]["data"] = self.logged_digest
-        return state
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"data": self.logged_digest}
 
     @override
     def _refuse_another(self, state: Mapping[str, Any]) -> None:

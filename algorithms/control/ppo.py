@@ -22,7 +22,7 @@ from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.curiosity import CuriosityReward
-from loomrl.algorithms.control.learner import OURS, ArrayLearner, ControlWork
+from loomrl.algorithms.control.learner import ArrayLearner, ControlWork
 from loomrl.algorithms.control.module import HISTORY
 from loomrl.algorithms.control.rollout import Rollout, Sequences, Table, flatten_observations
 from loomrl.algorithms.control.translation import BATCH, Changes
@@ -47,6 +47,7 @@ class PPOLearner(ArrayLearner):
         super().build()
         asked = self.config.settings.curiosity
         self._curiosity = None if asked is None else CuriosityReward(self, asked)
+        self.parts["curiosity"] = self._curiosity
 
     def learn(self, work: ControlWork) -> int:
         """`epochs` passes over the table in minibatches, or fewer once the policy has moved far enough."""
@@ -146,21 +147,6 @@ class PPOLearner(ArrayLearner):
             "values": values_S,
             "returns": advantages_S + values_S,
         }
-
-    @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with curiosity."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state and self._curiosity is not None:
-            state[OURS]["curiosity"] = self._curiosity.state_dict()
-        return state
-
-    @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`; curiosity that was not used there starts fresh."""
-        super().set_state(state)
-        if self._curiosity is not None and "curiosity" in state.get(OURS, {}):
-            self._curiosity.load_state_dict(state[OURS]["curiosity"])
 
     @override
     def _make_modules_ddp_if_necessary(self) -> None:
@@ -304,19 +290,13 @@ class PPO(ControlStep, stock.PPO):
             self._schedule.observe(self.metrics.peek((LEARNER_RESULTS, DEFAULT_MODULE_ID, Metric.POLICY_STEP_KL)))
 
     @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the schedule's."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state:
-            state[OURS]["schedule"] = self._schedule.state_dict()
-        return state
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"schedule": self._schedule.state_dict()}
 
     @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        super().set_state(state)
-        if OURS in state:
-            self._schedule.load_state_dict(state[OURS]["schedule"])
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._schedule.load_state_dict(state["schedule"])
 
     def take_over(self, path: Any) -> None:
         """Continue from a checkpoint with other settings; an adaptive learning rate starts from ours."""

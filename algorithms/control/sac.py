@@ -14,7 +14,6 @@ import torch
 from ray.rllib.algorithms import sac as stock
 from ray.rllib.algorithms.sac.torch.default_sac_torch_rl_module import DefaultSACTorchRLModule
 from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
-from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 from torch import Tensor
@@ -23,10 +22,10 @@ from typing_extensions import override
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import Brought, ControlStep, collect_fragment
 from loomrl.algorithms.control.config import ControlConfig
-from loomrl.algorithms.control.learner import OURS, ControlWork, PartsLearner
+from loomrl.algorithms.control.learner import ControlWork, PartsLearner
 from loomrl.algorithms.control.module import ActorModule
 from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.step_replay import NStep, ReplaySample, Ring
+from loomrl.algorithms.control.step_replay import NStep, ReplaySample
 from loomrl.algorithms.learners import unwrap_errors
 from loomrl.config import control as kinds
 from loomrl.control.network import Actor, Twins
@@ -81,14 +80,10 @@ class SACLearner(PartsLearner):
         settings = self.config.settings
         kind = acts(self.own.action_space)
         self._is_box = kind.kind == "box"
-        view = seen(self.own.observation_space)
-        numbers = (view.shape, np.float32)
-        action = ((kind.count,), np.float32) if self._is_box else ((), np.int64)
-        columns = {"seen": numbers, "after": numbers, "actions": action}
-        columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
-        self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
+        self.ring = self.open_ring(settings.replay)
+        self.parts["ring"] = self.ring
         self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
-        self._owed = 0.0
+        self.parts["steps"] = self._steps
         self._critics = list(self.own.critics.parameters())
         self._targets = list(self.own.targets.parameters())
         most = OF_MOST * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
@@ -100,12 +95,12 @@ class SACLearner(PartsLearner):
         for rollout, rewards in zip(work.rollouts, self.scale_rewards(work.rollouts), strict=True):
             self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
             self.ring.append(self._steps(rollout, rewards.numpy()))
-            self._owed += rollout.env_steps() * settings.updates_per_step
+            self.owed += rollout.env_steps() * settings.updates_per_step
         if self._least(self.ring.steps) * self.ranks < settings.warmup:
-            self._owed = 0.0
+            self.owed = 0.0
             return 0
-        due = self._least(int(self._owed))
-        self._owed -= due
+        due = self._least(int(self.owed))
+        self.owed -= due
         for _ in range(due):
             self._improve()
         return due * int(settings.batch)
@@ -121,7 +116,7 @@ class SACLearner(PartsLearner):
         error_2B = self._critics_step(batch, drawn, features_B, temperature)
         logp_B = self._actor_step(batch["seen"], features_B, temperature)
         surplus = (logp_B + self._wanted_entropy(batch["seen"])).mean()
-        self._step(TEMPERATURE, -own.log_temperature * surplus)
+        self.tend(TEMPERATURE, -own.log_temperature * surplus)
         with torch.no_grad():
             torch._foreach_lerp_(self._targets, self._critics, settings.tau)
         if settings.replay.prioritized is not None:
@@ -155,7 +150,7 @@ class SACLearner(PartsLearner):
             said_2B = own.critics(features_B.detach()).gather(2, batch["actions"].expand(2, -1)[..., None])[..., 0]
         error_2B: Tensor = said_2B - wanted_B
         loss = 0.5 * (torch.from_numpy(drawn.weights_B).to(self._device) * error_2B.square()).mean(1).sum()
-        self._step(CRITICS, loss)
+        self.tend(CRITICS, loss)
         self.log(Metric.VALUE_LOSS, loss)
         return error_2B.detach()
 
@@ -174,7 +169,7 @@ class SACLearner(PartsLearner):
             least_BA = own.critics(features_B).amin(0)
             loss = (logp_BA.exp() * (temperature * logp_BA - least_BA)).sum(-1).mean()
             logp_B = -distribution.entropy(inputs)
-        self._step(ACTOR, loss)
+        self.tend(ACTOR, loss)
         self._teach_critics(True)
         self.log(Metric.POLICY_LOSS, loss)
         done_B: Tensor = logp_B.detach()
@@ -183,9 +178,6 @@ class SACLearner(PartsLearner):
     def _teach_critics(self, is_taught: bool) -> None:
         for parameter in self._critics:
             parameter.requires_grad_(is_taught)
-
-    def _step(self, name: str, loss: Tensor) -> None:
-        self.step(loss, self.get_optimizer(DEFAULT_MODULE_ID, name), clip_norm=self.config.settings.clip_norm)
 
     def _noise(self, count: int) -> Tensor:
         noise: Tensor = self.distribution.noise(count, generator=self._chance)
@@ -204,23 +196,6 @@ class SACLearner(PartsLearner):
             (TEMPERATURE, [own.log_temperature], settings.temperature_rate),
         ):
             self.adam(module_id, name, parameters, rate=rate)
-
-    @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the replay memory."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state:
-            state[OURS] |= {"ring": self.ring.state_dict(), "steps": self._steps.state_dict(), "owed": self._owed}
-        return state
-
-    @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        super().set_state(state)
-        if OURS in state:
-            self.ring.load_state_dict(state[OURS]["ring"])
-            self._steps.load_state_dict(state[OURS]["steps"])
-            self._owed = state[OURS]["owed"]
 
 
 class SACConfig(ControlConfig, stock.SACConfig):

@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance, gae, has_signal
 from loomrl.algorithms.control.algorithm import Brought
-from loomrl.algorithms.control.learner import OURS, ControlWork
+from loomrl.algorithms.control.learner import ControlWork
 from loomrl.algorithms.control.module import WeaveModule
 from loomrl.algorithms.control.ppo import PPO, PPOConfig, PPOLearner
 from loomrl.algorithms.control.probe import probe
@@ -94,6 +94,7 @@ class WeaveLearner(PPOLearner):
         paid = max(1, len(settings.tree.leaves))
         self._scale = Normalizer(paid)
         self._wonder = Wonder(self, settings.wonder, columns=paid) if settings.wonder else None
+        self.parts["wonder"] = self._wonder
         self._is_vector = self.own.net.threads.is_vector
         self._experts = Experts(self, settings)
 
@@ -249,21 +250,6 @@ class WeaveLearner(PPOLearner):
         wide = rewards if self.config.settings.objectives else [reward[..., None] for reward in rewards]
         return [torch.cat([reward, one[..., None]], -1) for reward, one in zip(wide, paid, strict=True)]
 
-    @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the scale of disagreement."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state and self._wonder is not None:
-            state[OURS]["wonder"] = self._wonder.state_dict()
-        return state
-
-    @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        super().set_state(state)
-        if self._wonder is not None and "wonder" in state.get(OURS, {}):
-            self._wonder.load_state_dict(state[OURS]["wonder"])
-
 
 class WeaveConfig(PPOConfig):
     """`WeaveConfig().environment("CartPole-v1").training(experts=2, critics=3).build_algo()`."""
@@ -366,23 +352,18 @@ class Weave(PPO):
         return found | self.moving.metrics() | self._nodes
 
     @override
-    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The state, with the front and the moving preferences."""
-        state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state:
-            state[OURS]["front"] = self.front.state_dict()
-            state[OURS]["moving"] = self.moving.state_dict() | {"kind": self.config.settings.preference.kind}
-        return state
+    def state_dict(self) -> dict[str, Any]:
+        moving = self.moving.state_dict() | {"kind": self.config.settings.preference.kind}
+        return super().state_dict() | {"front": self.front.state_dict(), "moving": moving}
 
     @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`; preferences that moved by other settings start fresh."""
-        super().set_state(state)
-        if OURS in state:
-            self.front.load_state_dict(state[OURS]["front"])
-            moved = state[OURS].get("moving", {})
-            if moved.get("kind") == self.config.settings.preference.kind:
-                self.moving.load_state_dict(moved)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Preferences that moved by other settings start fresh."""
+        super().load_state_dict(state)
+        self.front.load_state_dict(state["front"])
+        moved = state.get("moving", {})
+        if moved.get("kind") == self.config.settings.preference.kind:
+            self.moving.load_state_dict(moved)
 
 
 def _unless_all(usual: float, numbers: Sequence[float]) -> tuple[float, ...]:

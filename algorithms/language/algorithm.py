@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from loomrl.algorithms.language.lesson import Lesson
 from loomrl.algorithms.language.lora import Adapter
 from loomrl.algorithms.language.publish import Probing, Publisher
 from loomrl.algorithms.language.resolved import Resolved
-from loomrl.algorithms.language.runner_group import RunnerGroup, open_shared_engines
+from loomrl.algorithms.language.runner_group import RunnerGroup, SharedEnginesGroup, open_shared_engines
 from loomrl.algorithms.language.source import Source, open_source
 from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.resources import Placed, ensure_room
@@ -185,11 +186,13 @@ class Language(Placed):
         updates = self._experiment.train.updates
         self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
         fleet = open_shared_engines(config.resolved)
+        group: Callable[..., RunnerGroup] = RunnerGroup
         if fleet is not None:
             self._open.enter_context(fleet)
             self.config = config.sampling_from(fleet.client())
+            group = partial(SharedEnginesGroup, fleet=fleet)
         super().setup(self.config)
-        self._runners = RunnerGroup(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s, fleet=fleet)
+        self._runners = group(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s)
         self._publisher = Publisher(self._runners, self._first_of, Probing.of_run(config))
 
     def begin(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:

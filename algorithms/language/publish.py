@@ -22,7 +22,7 @@ from loomrl.inference.engine import Completion, Request, Sight
 from loomrl.inference.model import vocabulary_of
 from loomrl.inference.vision import Vision, open_vision
 from loomrl.inference.weights.sealed import Sealed
-from loomrl.picture import drawn
+from loomrl.picture import to_png
 from loomrl.telemetry.metric import Metric
 
 PROMPT_TOKENS = 257
@@ -254,7 +254,7 @@ class Publisher:
 
 def _with_picture(request: Request, vision: Vision) -> Request:
     """The request with a noise picture first, if the prompt has room for it."""
-    picture = drawn(np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8))
+    picture = to_png(np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8))
     shown_T = vision.seen(picture).ids_T
     if len(shown_T) >= len(request.prompt_T):
         return request

@@ -4,9 +4,8 @@ import asyncio
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,12 +24,11 @@ from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
 from loomrl.gym.synchronous import PrivateLoop
 from loomrl.inference.chat import ChatTemplate
-from loomrl.inference.engine import Completion, Request
+from loomrl.inference.engine import Completion, Engine, Request
 from loomrl.inference.model import open_tokenizer
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.vision import open_vision
-from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.serving.agents import AgentGateway
 from loomrl.serving.speech import LanguageServedPolicy
@@ -162,10 +160,8 @@ class LanguageRunner(EnvRunner, Checkpointable):
             dtype=algorithm.model.dtype,
             device=_device(self.config),
             trust_remote_code=trusts,
-            shared=self.config.shared_engine,
         )
-        self.engine = open_engine(experiment.engine, self._opening)
-        self._hold = Hold(self.engine)
+        self.engine: Engine = self.config.shared_engine or open_engine(experiment.engine, self._opening)
         self._agents = AgentGateway(deadline_s=experiment.rollout.episode_timeout_s)
         self.admitted: int | None = None
         """The version that it acts with; None after a restart."""
@@ -202,20 +198,20 @@ class LanguageRunner(EnvRunner, Checkpointable):
 
     def load(self, sealed: Sealed) -> None:
         """Sample with these weights, and hold completions until they are admitted."""
-        self._wait(self._hold.load(sealed))
+        self._wait(self.engine.take(sealed))
 
     def probe(self, requests: Sequence[Request]) -> list[Completion]:
         """The engine's answers, held or not."""
-        return self._wait(self._hold.probe(requests))
+        return self._wait(self.engine.probe(requests))
 
     def admit(self, version: int) -> None:
         """Act with the loaded weights."""
-        self._wait(_done(partial(self._hold.admit, version)))
+        self._wait(self.engine.admit(version))
         self.admitted = version
 
     def reject(self, cause: str) -> None:
         """Refuse to act until other weights have been loaded."""
-        self._wait(_done(partial(self._hold.reject, cause)))
+        self._wait(self.engine.reject(cause))
         self.admitted = None
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -226,7 +222,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
             return self._agents.serving(open_policy(choice))
         if choice.path:
             return self._past(choice)
-        voice = Voice(self._hold, self._chat, choice.sampling, self._context)
+        voice = Voice(self.engine, self._chat, choice.sampling, self._context)
         return self._agents.serving(speakers(voice), LanguageServedPolicy(voice), sampling=choice.sampling)
 
     def _past(self, choice: LanguagePolicy) -> PolicyFactory:
@@ -271,11 +267,6 @@ class LanguageRunner(EnvRunner, Checkpointable):
         self._wait(self.engine.close())
         if self._playing is not None:
             self._playing.close()
-
-
-async def _done(call: Callable[[], None]) -> None:
-    """The call as a coroutine, so that it runs on the engine's event loop."""
-    call()
 
 
 def _device(config: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
+from typing_extensions import override
 
 from loomrl.algorithms.language.resolved import Resolved, origin_of
 from loomrl.config import VllmEngineConfig
@@ -27,54 +28,38 @@ NO_RUNNER = Failure("runner", "NoRunner", "all runners are dead, and none came b
 
 
 class RunnerGroup:
-    """`timeout_s` is the maximum cost of an attempt that never returns; a hanging runner is replaced.
-
-    `fleet`: engines that runners share.
+    """Runners with an engine each. `timeout_s` is the maximum cost of an attempt that never returns; a hanging runner
+    is replaced.
     """
 
-    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: VllmFleet | None = None) -> None:
+    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float) -> None:
         self._group = group
-        self._fleet = fleet
         self._timeout_s = timeout_s
-        self._given: _PublishedWeights | None = None
+        self._given: _PublishedVersion | None = None
 
     def load(self, sealed: Sealed) -> None:
         """Give every engine these weights, verified; completions that finish afterwards are held."""
-        if self._fleet is not None:
-            self._given = _PublishedWeights(sealed.version, None)
-            self._fleet.load(sealed)
-            return
         far = self._group.num_remote_env_runners() > 0
-        self._given = _PublishedWeights(
-            sealed.version, ray.put(sealed) if far else sealed
-        )  # pickled once for all runners
-        self._everyone(self._given.hand_over)
+        # pickled once for all runners
+        self._given = given = _PublishedWeights(sealed.version, ray.put(sealed) if far else sealed)
+        self._everyone(given.hand_over)
         if far and not self._group.healthy_env_runner_ids():
             self._able()
-            self._everyone(self._given.hand_over)
+            self._everyone(given.hand_over)
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """The answers of each engine, held or not."""
-        if self._fleet is not None:
-            return self._fleet.probe(requests)
         return self._everyone(lambda runner: runner.probe(requests))
 
     def admit(self, version: int) -> None:
         """Act with these weights from now on."""
         assert self._given is not None
         self._given.admitted = True
-        if self._fleet is not None:
-            self._fleet.admit(version)
-            self._everyone(self._given)
-            return
         self._everyone(lambda runner: runner.admit(version))
 
     def reject(self, cause: str) -> None:
         """Fail held completions; nothing is played until other weights arrive."""
         self._given = None
-        if self._fleet is not None:
-            self._fleet.reject(cause)
-            return
         self._everyone(lambda runner: runner.reject(cause))
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
@@ -124,9 +109,6 @@ class RunnerGroup:
 
         The returned function waits for the answers; the request itself does not interrupt the runners.
         """
-        if self._fleet is not None:
-            engines = self._fleet.request_statistics()
-            return lambda: _sum_work([engines()])
         if self._group.num_remote_env_runners() == 0:
             local = [self._group.local_env_runner.engine.statistics]
             return lambda: _sum_work(local)
@@ -154,11 +136,16 @@ class RunnerGroup:
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._group.probe_unhealthy_env_runners()
-            self._everyone(self._given or (_refuse if self._fleet is None else _nothing))
+            self._everyone(self._given or self.without_weights)
             ids: list[int] = self._group.healthy_env_runner_ids()
             if ids or time.monotonic() > deadline:
                 return ids
             time.sleep(0.2)
+
+    @staticmethod
+    def without_weights(runner: Any) -> None:
+        """Tell a runner that there is nothing to act with."""
+        runner.reject("nothing has been published since weights were rejected")
 
     def _everyone(self, call: Callable[[Any], Any]) -> list[Any]:
         """The answers of all living runners that play; an engine's error is raised with the runner's number."""
@@ -202,6 +189,45 @@ class RunnerGroup:
         manager.set_actor_state(id, healthy=False)
 
 
+class SharedEnginesGroup(RunnerGroup):
+    """Runners that share a fleet's engines, which take weights and refuse work by themselves."""
+
+    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: VllmFleet) -> None:
+        super().__init__(group, timeout_s=timeout_s)
+        self._fleet = fleet
+
+    @override
+    def load(self, sealed: Sealed) -> None:
+        self._given = _PublishedVersion(sealed.version)
+        self._fleet.load(sealed)
+
+    @override
+    def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        return self._fleet.probe(requests)
+
+    @override
+    def admit(self, version: int) -> None:
+        assert self._given is not None
+        self._given.admitted = True
+        self._fleet.admit(version)
+        self._everyone(self._given)
+
+    @override
+    def reject(self, cause: str) -> None:
+        self._given = None
+        self._fleet.reject(cause)
+
+    @override
+    def request_work(self) -> Callable[[], tuple[int, float]]:
+        engines = self._fleet.request_statistics()
+        return lambda: _sum_work([engines()])
+
+    @staticmethod
+    @override
+    def without_weights(runner: Any) -> None:
+        """Nothing to tell: the call shows that the runner lives."""
+
+
 class _Share:
     """The plans of one runner."""
 
@@ -231,26 +257,34 @@ class _Asked:
             return runner.worker_index, None, str(error)
 
 
-class _PublishedWeights:
-    """Admitted weights, for every runner that does not act with them yet: here, in Ray, or in shared engines."""
+class _PublishedVersion:
+    """The version that engines were given, for every runner that does not act with it yet."""
 
-    def __init__(self, version: int, weights: Sealed | ray.ObjectRef | None) -> None:
+    def __init__(self, version: int) -> None:
         self.version = version
-        self.weights = weights
         self.admitted = False
+
+    def __call__(self, runner: Any) -> None:
+        if self.admitted:
+            runner.admitted = self.version
+
+
+class _PublishedWeights(_PublishedVersion):
+    """Its weights too, here or in Ray, for runners' own engines."""
+
+    def __init__(self, version: int, weights: Sealed | ray.ObjectRef) -> None:
+        super().__init__(version)
+        self.weights = weights
 
     def hand_over(self, runner: Any) -> None:
         """Load the weights into a runner's own engine, which holds."""
         runner.load(ray.get(self.weights) if isinstance(self.weights, ray.ObjectRef) else self.weights)
 
+    @override
     def __call__(self, runner: Any) -> None:
-        if not self.admitted or runner.admitted == self.version:
-            return
-        if self.weights is None:
-            runner.admitted = self.version
-            return
-        self.hand_over(runner)
-        runner.admit(self.version)
+        if self.admitted and runner.admitted != self.version:
+            self.hand_over(runner)
+            runner.admit(self.version)
 
 
 def _statistics(runner: Any) -> Statistics:
@@ -259,14 +293,6 @@ def _statistics(runner: Any) -> Statistics:
 
 def _sum_work(engines: Sequence[Statistics]) -> tuple[int, float]:
     return sum(each.sampled_tokens for each in engines), sum(each.busy_s for each in engines) / max(1, len(engines))
-
-
-def _refuse(runner: Any) -> None:
-    runner.reject("nothing has been published since weights were rejected")
-
-
-def _nothing(runner: Any) -> None:
-    """Does nothing: shared engines refuse by themselves."""
 
 
 def open_shared_engines(resolved: Resolved) -> VllmFleet | None:

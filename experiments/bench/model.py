@@ -167,7 +167,7 @@ def learner_rate(model: PreTrainedModel, size: ModelSize) -> dict[str, Any]:
         optimizer.step()
 
     learn()
-    seconds = statistics.median(timed(learn, size.device) for _ in range(size.rounds))
+    seconds = statistics.median(time_call(learn, size.device) for _ in range(size.rounds))
     rate = lesson.flops(model) / seconds / 1e12
     found: dict[str, Any] = {
         "learner_tokens_per_s": round(lesson.tokens / seconds),
@@ -189,7 +189,7 @@ def peak_tflops() -> float | None:
     return PEAK_TFLOPS[max(known, key=len)] if known else None
 
 
-def timed(call: Callable[[], Any], device: str) -> float:
+def time_call(call: Callable[[], Any], device: str) -> float:
     """Seconds until the device has finished the call."""
     settle(device)
     begun = time.perf_counter()

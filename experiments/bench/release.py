@@ -43,7 +43,7 @@ class Metric:
     drift_N: Floats | float = 0.0
     """Added to both means."""
 
-    def drawn(self, rng: np.random.Generator, is_challenger_RN: Floats) -> Harm:
+    def draw(self, rng: np.random.Generator, is_challenger_RN: Floats) -> Harm:
         """The harm of units."""
         mean_RN = self.mean + self.drift_N + self.fault * is_challenger_RN
         if self.guard.quantile is not None:
@@ -56,11 +56,6 @@ class Metric:
             values = rng.beta(mean_RN * weight, (1 - mean_RN) * weight)
         harm = 1 - values if self.guard.better is Better.HIGHER else values
         return Harm(self.guard, harm, np.where(is_challenger_RN == 1, harm / (self.guard.times or 1.0), harm))
-
-    @property
-    def usual(self) -> float:
-        """The harm of a good version, where it is a mean."""
-        return 1 - self.mean if self.guard.better is Better.HIGHER else self.mean
 
 
 def _slow(guard: Guard, latencies_RN: Floats, is_challenger_RN: Floats) -> Harm:
@@ -94,12 +89,6 @@ Ints = NDArray[np.int64]
 
 LEAST_UNITS = 20
 """Units of both arms before a z-test looks for the first time."""
-BURN_IN = 50
-"""Units of the challenger before the asymptotic bounds hold well enough."""
-WINDOW = 100
-"""Units in five minutes, at 20 a minute."""
-FAILED_CHECKS = 5
-"""Flagger's `threshold` in its own examples."""
 
 
 def first(alarms_RN: NDArray[np.bool_]) -> Ints:
@@ -127,33 +116,6 @@ def _moments(harm_RN: Floats, taken_RN: Floats) -> tuple[Floats, Floats, Floats]
         mean = np.cumsum(harm_RN * taken_RN, axis=1) / count
         variance = np.cumsum(harm_RN**2 * taken_RN, axis=1) / count - mean**2
     return count, mean, np.maximum(variance, 0)
-
-
-def asymptotic(harm_RN: Floats, is_challenger_RN: Floats, chance_N: Floats, error_rate: float) -> Ints:
-    """The one-sided asymptotic confidence sequence (Waudby-Smith et al.) of the scores that ours bets on."""
-    found, _ = score(harm_RN, is_challenger_RN, chance_N, Mean())
-    total = np.cumsum(found.score, axis=1)
-    spent = np.cumsum(found.score**2, axis=1)
-    units = np.cumsum(is_challenger_RN, axis=1)
-    spread = float((chance_N * (1 - chance_N))[0] * 0.25 * BURN_IN / chance_N[0])
-    inside = (spent + spread) * 2 * np.log(1 + np.sqrt((spent + spread) / spread) / (2 * error_rate))
-    return first((units >= BURN_IN) & (total > np.sqrt(inside)))
-
-
-def thresholds(harm_RN: Floats, is_challenger_RN: Floats, limit: float) -> Ints:
-    """Flagger's rule: every five minutes the challenger's mean of these five minutes is held against a fixed limit;
-    the fifth failed check rolls back.
-    """
-    releases, units = harm_RN.shape
-    windows = units // WINDOW
-    shape = (releases, windows, WINDOW)
-    taken = is_challenger_RN[:, : windows * WINDOW].reshape(shape)
-    count = taken.sum(2)
-    with np.errstate(invalid="ignore"):
-        mean = (harm_RN[:, : windows * WINDOW].reshape(shape) * taken).sum(2) / count
-    failed = np.cumsum((count > 0) & (mean > limit), axis=1) >= FAILED_CHECKS
-    window = first(failed)
-    return np.where(window < windows, window * WINDOW + WINDOW - 1, units)
 
 
 ERROR_RATE = 0.05
@@ -281,18 +243,13 @@ def fine_now(harm: Harm, is_challenger_RN: Floats, chance_N: Floats) -> NDArray[
 
 def _alarms(metric: Metric, drawn: tuple[np.random.Generator, Floats], chance_N: Floats) -> dict[str, Ints]:
     """The unit at which each rule rolls back because of this metric. Ours has a sixth of the error rate, as in a
-    release, or all of it.
+    release; peeking has all of it.
     """
     rng, taken = drawn
-    harm = metric.drawn(rng, taken)
-    usual = 0.05 if metric.guard.quantile is not None else metric.usual
-    ours = evidence(harm, taken, chance_N)
+    harm = metric.draw(rng, taken)
     return {
-        "ours": ours.worse_at(SHARE_OF_ERROR),
-        "ours_undivided": ours.worse_at(ERROR_RATE),
-        "asymptotic": asymptotic(harm.plain_RN, taken, chance_N, SHARE_OF_ERROR),
+        "ours": evidence(harm, taken, chance_N).worse_at(SHARE_OF_ERROR),
         "peeking": peeking(harm.plain_RN, taken, ERROR_RATE),
-        "thresholds": thresholds(harm.plain_RN, taken, usual + 0.05),
     }
 
 
@@ -331,7 +288,7 @@ def missed_share(metric: Metric, size: ReleaseSize) -> float:
     chance = _whole(size)
     missed = 0
     for rng, taken in _blocks(size, chance):
-        harm = metric.drawn(rng, taken)
+        harm = metric.draw(rng, taken)
         worse = evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR)
         missed += int((_promotion_unit(fine_now(harm, taken, chance)) < worse).sum())
     return missed / size.releases
@@ -351,7 +308,7 @@ def good(size: ReleaseSize) -> dict[str, float | None]:
         fine = np.ones(taken.shape, np.bool_)
         worse = np.full(len(taken), len(chance))
         for metric in SHIPPED:
-            harm = metric.drawn(rng, taken)
+            harm = metric.draw(rng, taken)
             worse = np.minimum(worse, evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR))
             if metric.guard.required:
                 fine &= fine_now(harm, taken, chance)

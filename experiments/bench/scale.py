@@ -327,11 +327,11 @@ class MeteredHub:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._hub, name)
 
-        def timed_method(*args: Any, **kwargs: Any) -> Any:
+        def time_method(*args: Any, **kwargs: Any) -> Any:
             with self._clock.spent("hub"):
                 return method(*args, **kwargs)
 
-        return timed_method
+        return time_method
 
 
 @contextmanager

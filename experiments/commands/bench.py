@@ -61,8 +61,8 @@ BENCHMARKS = {
     ),
     "release": (
         "release",
-        "Simulated releases: false alarms, bad versions that pass, units until one is noticed, beside a z-test and "
-        "fixed thresholds; planted=true: subtly bad versions.",
+        "Simulated releases: false alarms, bad versions that pass, units until one is noticed, beside a z-test; "
+        "planted=true: subtly bad versions.",
     ),
 }
 """Benchmark → its module and what it measures, with its settings."""

@@ -60,8 +60,8 @@ def check(
 ) -> None:
     """Check an environment's contract: determinism, oracle, ceilings, hostile input. Exit 1 if it is broken."""
     from loomrl.errors import ConfigError
-    from loomrl.experiments.check_envs import check_all
     from loomrl.gym.catalogue import names
+    from loomrl.gym.check.run import check_all
     from loomrl.load import parse_assignments
 
     if (id is None) != everything:

@@ -114,9 +114,10 @@ def render_found(detail: Detail, found: Found, console: Console) -> None:
     facts = [(column.name, column.text(row, longest=WHOLE)) for column, row in detail.cells(found)]
     console.print(table("", ("", ""), [fact for fact in facts if fact[1]]))
     for part in detail.parts:
+        columns = [each for each in part.columns if each.form != "interval"]
         if rows := part.rows(found):
-            cells = [[column.text(row, longest=WHOLE) for column in part.columns] for row in rows]
-            console.print(table(f"\n{part.title}", _heads(part.columns), cells))
+            cells = [[column.text(row, longest=WHOLE) for column in columns] for row in rows]
+            console.print(table(f"\n{part.title}", _heads(columns), cells))
 
 
 def _heads(columns: Sequence[Column[Any]]) -> list[str]:

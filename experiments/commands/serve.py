@@ -76,8 +76,8 @@ def hub(
 
     A killed server is restarted, and its clients wait meanwhile; SIGTERM ends it.
     """
-    from loomrl.http.keeper import come_back_when_killed
     from loomrl.http.listen import Certificate, open_door
+    from loomrl.process import come_back_when_killed
 
     door = open_door(  # before what takes seconds to import
         host,
@@ -131,7 +131,7 @@ def console(
     """
     from loomrl.console.app import open_console, serve_console
     from loomrl.console.source import open_source
-    from loomrl.experiments.launch import LocalLauncher
+    from loomrl.experiments.coordinate.work import LocalLauncher
     from loomrl.http.listen import Certificate
 
     source = open_source(face().store)

@@ -135,12 +135,12 @@ class LoopObserver:
             case JobPhase.RUNNING:
                 return self._of_training(job)
             case JobPhase.COMPLETED:
-                return JobEvidence(work=self.found(job).work, verdict=self._verdict(job))
+                return JobEvidence(work=self.look_up(job).work, verdict=self._verdict(job))
             case _:
                 row = read_release(self._db, job.release)[-1]
                 return JobEvidence(release=ReleaseOutcome(name=row.release, phase=row.state, reason=row.reason))
 
-    def found(self, job: TrainingJob) -> WorkFound:
+    def look_up(self, job: TrainingJob) -> WorkFound:
         """The state of the work that a job needs now."""
         name = work_of(job)
         if name is None:
@@ -160,7 +160,7 @@ class LoopObserver:
         return seen
 
     def _of_training(self, job: TrainingJob) -> JobEvidence:
-        found = self.found(job)
+        found = self.look_up(job)
         run = RUNS.find(self._db, job.run)
         if found.work is not WorkState.ENDED:
             rows, total = self._metrics(job)

@@ -157,7 +157,7 @@ def _flat(space: spaces.Space[Any], observations: Any, place: int) -> NDArray[np
 
 
 def _scores(benchmark: ControlBenchmark, played: dict[str, PlayedEpisodes]) -> BenchmarkScores:
-    def scaled(episodes: PlayedEpisodes) -> list[float | None]:
+    def scale(episodes: PlayedEpisodes) -> list[float | None]:
         width = benchmark.high - benchmark.low
         return [None if one is None else min(1.0, max(0.0, (one - benchmark.low) / width)) for one in episodes.returns]
 
@@ -166,8 +166,8 @@ def _scores(benchmark: ControlBenchmark, played: dict[str, PlayedEpisodes]) -> B
     return BenchmarkScores(
         benchmark=name,
         families=["episode"] * benchmark.episodes,
-        challenger=scaled(mine),
-        baseline=scaled(played[BASELINE]) if BASELINE in played else None,
+        challenger=scale(mine),
+        baseline=scale(played[BASELINE]) if BASELINE in played else None,
         failures={kind: count for each in played.values() for kind, count in each.failures.items()},
     )
 

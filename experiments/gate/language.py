@@ -55,15 +55,8 @@ def play_language(
         choices[BASELINE] = choice_of(suite, baseline, db)
     for choice in choices.values():
         meet(choice)
-    registry = Registry(db)
-    mixtures = []
-
-    def record(id: str) -> tuple[str, str]:
-        version = registry.register(id)
-        return version.id, version.snapshot
-
-    for benchmark in suite.benchmarks:
-        mixtures.append(gather([benchmark.environment], None, record))
+    record = Registry(db).record
+    mixtures = [gather([benchmark.environment], None, record) for benchmark in suite.benchmarks]
     if suite.regression is not None and baseline is not None:
         sizes = Counter(name for one, mixture in zip(suite.benchmarks, mixtures, strict=True)
                         for name in _families(mixture, one, seed))  # fmt: skip

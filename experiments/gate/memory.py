@@ -45,13 +45,7 @@ def act(suite: Suite, party: Party, db: LoomDB) -> None:
 
 async def _language(suite: LanguageSuite, party: Party, db: LoomDB) -> None:
     first = suite.benchmarks[0]
-    registry = Registry(db)
-
-    def record(id: str) -> tuple[str, str]:
-        version = registry.register(id)
-        return version.id, version.snapshot
-
-    mixture = gather([first.environment], None, record)
+    mixture = gather([first.environment], None, Registry(db).record)
     policy = open_policy(choice_of(suite, party, db))
     for draw in draw_held_out(mixture, EvaluationConfig(episodes=ANSWERS, levels=first.levels)):
         await answer(policy, mixture.member(draw).task(draw), first.environment.settings)

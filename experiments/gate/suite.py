@@ -1,25 +1,23 @@
 """A suite of the gate from its file, or by the name of a shipped one."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from loomrl.config.suite import SUITES as KINDS
 from loomrl.config.suite import Suite
 from loomrl.errors import ConfigError, unknown
-from loomrl.experiments.shipped import SUITES
-from loomrl.files import is_file
+from loomrl.experiments.shipped import SUITES, find_file, names_in
 from loomrl.load import parse_assignments, read_yaml
 from loomrl.schema import Tree, merge
 
 
 def names() -> list[str]:
     """The names of the shipped suites."""
-    return sorted(file.stem for file in SUITES.glob("*.yaml"))
+    return names_in(SUITES)
 
 
 def resolve_suite(name: str, assignments: Sequence[str] = ()) -> Suite:
     """The suite of a file, or the shipped one of this name, with `path=value…` applied."""
-    tree = merge(read_yaml(_file(name)), parse_assignments(assignments))
+    tree = merge(read_yaml(find_file(name, SUITES, what="suite")), parse_assignments(assignments))
     return parse_suite(tree, origin=name)
 
 
@@ -29,11 +27,3 @@ def parse_suite(tree: Tree, *, origin: str) -> Suite:
     if kind not in KINDS:
         raise ConfigError(f"{origin}: {unknown('kind', kind, list(KINDS))}")
     return KINDS[kind].parse(tree, origin=origin)
-
-
-def _file(name: str) -> Path:
-    if is_file(name):
-        return Path(name)
-    if name in names():
-        return SUITES / f"{name}.yaml"
-    raise ConfigError("no such file, and suite " + unknown("name", name, names()))

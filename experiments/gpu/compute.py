@@ -26,7 +26,7 @@ from loomrl.experiments.bench.model import (
     learner_rate,
     machine,
     settle,
-    timed,
+    time_call,
 )
 from loomrl.inference.engine import Request
 from loomrl.inference.torch.engine import TorchEngine
@@ -82,8 +82,8 @@ def learner(*, cpu: bool, tiny: bool) -> dict[str, Any]:
 
 def _product_tflops(size: ModelSize, width: int) -> float:
     a, b = (torch.randn(width, width, device=size.device, dtype=getattr(torch, size.dtype)) for _ in range(2))
-    timed(lambda: a @ b, size.device)
-    return 2 * width**3 / statistics.median(timed(lambda: a @ b, size.device) for _ in range(10)) / 1e12
+    time_call(lambda: a @ b, size.device)
+    return 2 * width**3 / statistics.median(time_call(lambda: a @ b, size.device) for _ in range(10)) / 1e12
 
 
 def engine(*, cpu: bool, tiny: bool) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _trial(size: ModelSize, tokens: int, chunk: int) -> Trial:
         (logp_K.mean() + 0.01 * entropy_K.mean()).backward()
         found.append(logp_K.detach())
 
-    seconds = timed(learn, size.device)
+    seconds = time_call(learn, size.device)
     peak = _peak(size.device) - before
     assert hidden_KH.grad is not None
     return Trial(chunk, seconds, peak, found[0].cpu(), hidden_KH.grad.float().cpu())

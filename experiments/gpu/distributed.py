@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.language.sharding import full, shard, whole
-from loomrl.experiments.bench.model import BenchLesson, ModelSize, build_model, settle, timed
+from loomrl.experiments.bench.model import BenchLesson, ModelSize, build_model, settle, time_call
 from loomrl.experiments.gpu.compute import model_size
 
 
@@ -43,11 +43,11 @@ def process_group(*, cpu: bool, tiny: bool) -> dict[str, Any]:
         x = torch.randn((1 << 16) if tiny else (1 << 28), device=size.device, dtype=getattr(torch, size.dtype))
         before = x.clone()
         dist.all_reduce(x)
-        reduce_s = statistics.median(timed(lambda: dist.all_reduce(x), size.device) for _ in range(10))
+        reduce_s = statistics.median(time_call(lambda: dist.all_reduce(x), size.device) for _ in range(10))
         if not torch.equal(x, before):
             raise ArithmeticError("a sum over one process changed the numbers")
         weights = [p.detach() for p in build_model(size).parameters()]
-        broadcast_s = statistics.median(timed(lambda: _broadcast(weights), size.device) for _ in range(5))
+        broadcast_s = statistics.median(time_call(lambda: _broadcast(weights), size.device) for _ in range(5))
         moved = x.numel() * x.element_size()
         return {
             "backend": dist.get_backend(),
@@ -111,7 +111,7 @@ def _steps(size: ModelSize, *, wrap: bool) -> dict[str, Any]:
         optimizer.step()
 
     learn()
-    seconds = statistics.median(timed(learn, size.device) for _ in range(size.rounds))
+    seconds = statistics.median(time_call(learn, size.device) for _ in range(size.rounds))
     sharded = sum(isinstance(p, DTensor) for p in module.parameters())
     gathered = whole(dict(module.named_parameters()))
     if not all(bool(torch.isfinite(tensor).all()) for tensor in gathered.values()):

@@ -24,7 +24,7 @@ from loomrl.control.play import Scripted
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import Report, failures_in, judge, reasoning_words
 from loomrl.evaluation.returns import ReturnReport
-from loomrl.experiments.evaluate_control import RANDOM, judge_outcome, play_named, played
+from loomrl.experiments.evaluate_control import RANDOM, judge_outcome, play_evaluation, play_named
 from loomrl.experiments.notebook.agentic import environment_choice
 from loomrl.experiments.policies import find_policy, open_policy
 from loomrl.gym.base import BaseEnvironment
@@ -243,7 +243,7 @@ class _Control:
             with open_store(experiment.store_url) as db:
                 outcome = play_named(policy, experiment, db)
         else:
-            outcome = played(Scripted(policy), experiment)
+            outcome = play_evaluation(Scripted(policy), experiment)
         return PipelineResult(
             step=0,
             report=judge_outcome(name, outcome, experiment),

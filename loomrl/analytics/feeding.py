@@ -18,6 +18,7 @@ from loomrl.analytics.source import HubReader, newest
 from loomrl.analytics.warehouse import WAIT_S, open_warehouse
 from loomrl.bus.agent import origin_of
 from loomrl.errors import AnalyticsError
+from loomrl.process import Closing
 from loomrl.store import LoomDB, open_store
 from loomrl.store.notes import find_note, put_note
 
@@ -31,7 +32,7 @@ def _no_report(_waiting: int) -> AbstractContextManager[Tell]:
     return nullcontext(ignore_progress)
 
 
-class Feeding:
+class Feeding(Closing):
     """The feeder of a place from a LoomDB; AnalyticsError if there is one already.
 
     One that goes on for days has an engine for folders.
@@ -77,12 +78,6 @@ class Feeding:
     def close(self) -> None:
         """Let another one feed it."""
         self._stack.close()
-
-    def __enter__(self) -> "Feeding":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 """The contract of a bus: messages are stored once, and every group of consumers gets each of them at least once."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from loomrl.errors import BusError, TooLarge
+from loomrl.process import Closing
 
 HOLD_S = 30.0
 """Time for a consumer to acknowledge what it was given; then another consumer gets it."""
@@ -99,7 +99,7 @@ class StreamStats:
     consumers: tuple[Consumer, ...] = ()
 
 
-class Subscription(ABC):
+class Subscription(Closing):
     """The messages of a subject for one group of consumers."""
 
     @abstractmethod
@@ -114,14 +114,8 @@ class Subscription(ABC):
     def close(self) -> None:
         """Stop. What was not acknowledged is given to others of the group."""
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self.close()
-
-
-class Bus(ABC):
+class Bus(Closing):
     """A bus. Safe to share between threads; BusAway tells that it does not answer now."""
 
     place: str
@@ -164,12 +158,6 @@ class Bus(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give every resource back."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def publish_fitting(bus: Bus, messages: Sequence[Message]) -> list[TooLarge]:

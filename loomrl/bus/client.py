@@ -6,8 +6,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -17,6 +16,7 @@ from loomrl.bus.event import TRAJECTORY
 from loomrl.bus.open import open_bus
 from loomrl.errors import BusAway, BusError, BusRefused
 from loomrl.files import make_private, private
+from loomrl.process import Closing
 from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering
 
 MOST_BYTES = 64 << 20
@@ -105,7 +105,7 @@ def publish_trajectory(event: Mapping[str, Any], *, url: str | None = None, spoo
         return publisher.publish(event)
 
 
-class Publisher:
+class Publisher(Closing):
     """`publish_trajectory` for many: keeps the connection."""
 
     def __init__(self, url: str | None = None, *, spool: Path | str = SPOOL, redactor: Redactor | None = None) -> None:
@@ -155,9 +155,3 @@ class Publisher:
     def close(self) -> None:
         """Close the connection. The spool stays."""
         self._bus.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self.close()

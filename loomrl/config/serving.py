@@ -1,10 +1,11 @@
 """The experiment of serving: an endpoint, the policies behind it, and the door in front, as frozen data."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import NonNegative, Positive, PositiveInt, Seconds, ServerUrl, Share
+from loomrl.config.basic import NonNegative, Positive, PositiveInt, Seconds, Share
+from loomrl.config.engine import ServerSettings, VllmSettings
 from loomrl.config.monitor import Monitoring
 from loomrl.config.placement import GpuResources
 from loomrl.config.rewards import RewardPipeline
@@ -55,32 +56,18 @@ class TorchServing(Config):
     """Threads of torch per replica; small models are slower on several."""
 
 
-class VllmServing(Config):
+class VllmServing(VllmSettings):
     """vLLM, one per replica."""
 
     kind: Literal["vllm"] = "vllm"
-    memory_gb: Positive | None = None
-    """Memory for the key-value cache of each replica; null lets vLLM decide on GPUs and means 1 on CPUs."""
-    start_timeout_s: Seconds = 300.0
-    """Time limit for starting an engine."""
     trust_remote_code: bool = False
     """Allow Python files in served folders to run with this user's rights. Read them first."""
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Further arguments of vLLM's engine, under vLLM's names."""
 
 
-class OpenAIServing(Config):
+class OpenAIServing(ServerSettings):
     """Replicas that forward to a server with OpenAI's completions API; `what` names the folder of its tokenizer."""
 
     kind: Literal["openai"] = "openai"
-    url: ServerUrl
-    """The server's URL, such as http://127.0.0.1:8000/v1."""
-    model: str
-    """The model's name on that server."""
-    key_variable: str = "OPENAI_API_KEY"
-    """Name of the environment variable that holds the API key, if one is needed."""
-    timeout_s: Seconds = 120.0
-    """Time limit of a request."""
     trust_remote_code: bool = False
     """Allow Python files in the tokenizer's folder to run with this user's rights. Read them first."""
 

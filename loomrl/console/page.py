@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
@@ -32,36 +32,25 @@ PAGE = 40
 """Rows of a page."""
 
 
-class MenuLink(NamedTuple):
-    """A page in the menu."""
-
-    path: str
-    name: str
-
-
-MENU: Mapping[str, Sequence[MenuLink]] = {
-    "Train": (
-        MenuLink("/runs", "Runs"),
-        MenuLink("/trajectories", "Trajectories"),
-        MenuLink("/policies", "Policies"),
-        MenuLink("/environments", "Environments"),
-        MenuLink("/sweeps", "Sweeps"),
-    ),
-    "Serve": (
-        MenuLink("/endpoints", "Endpoints"),
-        MenuLink("/releases", "Releases"),
-        MenuLink("/verdicts", "Verdicts"),
-        MenuLink("/ab", "A/B tests"),
-        MenuLink("/monitor", "Monitor"),
-    ),
-    "Learn": (
-        MenuLink("/feedback", "Feedback"),
-        MenuLink("/rewards", "Rewards"),
-        MenuLink("/datasets", "Data sets"),
-        MenuLink("/trainings", "Trainings"),
-    ),
-    "Record": (MenuLink("/explore", "Explore"), MenuLink("/audit", "Audit"), MenuLink("/keys", "Keys")),
+MENU: Mapping[str, Mapping[str, str]] = {
+    "Train": {
+        "/runs": "Runs",
+        "/trajectories": "Trajectories",
+        "/policies": "Policies",
+        "/environments": "Environments",
+        "/sweeps": "Sweeps",
+    },
+    "Serve": {
+        "/endpoints": "Endpoints",
+        "/releases": "Releases",
+        "/verdicts": "Verdicts",
+        "/ab": "A/B tests",
+        "/monitor": "Monitor",
+    },
+    "Learn": {"/feedback": "Feedback", "/rewards": "Rewards", "/datasets": "Data sets", "/trainings": "Trainings"},
+    "Record": {"/explore": "Explore", "/audit": "Audit", "/keys": "Keys"},
 }
+"""The pages of the menu, by group."""
 
 
 def _finalize(value: Any) -> Any:
@@ -69,14 +58,6 @@ def _finalize(value: Any) -> Any:
     if type(value) is str:
         return word.visible(value)
     return "–" if value is None else value
-
-
-def _link(text: Any, path: str) -> Markup:
-    return Markup('<a href="{}">{}</a>').format(path, word.visible(str(text)))
-
-
-def _plain_text(text: Any, path: str) -> str:
-    return str(text)
 
 
 def code(text: str) -> Markup:
@@ -105,7 +86,6 @@ def environment(saved: object = None) -> Environment:
     for name in ("number", "signed", "count", "percent", "lasting", "clock", "iso", "ago", "short"):
         made.filters[name] = getattr(word, name)
     made.filters["code"] = code
-    made.filters["to"] = _plain_text if saved else _link
     made.globals["saved"] = saved
     made.policies["json.dumps_kwargs"] = {"sort_keys": False}
     made.filters["query"] = lambda fields: urlencode(fields, doseq=True)
@@ -301,8 +281,3 @@ def local(path: str) -> str:
     """The path if it is one of this site, else the first page."""
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path and "\r" not in path
     return path if is_ours else "/"
-
-
-def safe(html: str) -> Markup:
-    """Markup that we made of escaped parts."""
-    return Markup(html)

@@ -169,7 +169,7 @@ class Gaussian:
 
     def entropy(self, inputs_BI: Tensor) -> Tensor:
         """Differential entropy."""
-        return (inputs_BI.chunk(2, -1)[1] + (0.5 + HALF_LOG_TAU)).sum(-1)
+        return (self._parts(inputs_BI)[1] + (0.5 + HALF_LOG_TAU)).sum(-1)
 
     def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
         """KL divergence."""
@@ -184,21 +184,23 @@ class Gaussian:
 
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
         """The sampled numbers."""
-        mean_BD, log_std_BD = inputs_BI.chunk(2, -1)
+        mean_BD, log_std_BD = self._parts(inputs_BI)
         return torch.addcmul(mean_BD, log_std_BD.exp(), noise_BW)
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
         """The means."""
         return inputs_BI.chunk(2, -1)[0]
 
+    def _parts(self, inputs_BI: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and logarithms of the deviations."""
+        mean_BD, log_std_BD = inputs_BI.chunk(2, -1)
+        return mean_BD, log_std_BD
 
-class SquashedGaussian:
+
+class SquashedGaussian(Gaussian):
     """Real numbers between -1 and 1: the hyperbolic tangent of Gaussian ones."""
 
     squashed = True
-
-    def __init__(self, n: int) -> None:
-        self.inputs = 2 * n
 
     def draw(self, inputs_BI: Tensor, noise_BW: Tensor) -> tuple[Tensor, Tensor]:
         """Actions and their log-density, both with gradients."""
@@ -214,23 +216,14 @@ class SquashedGaussian:
         z_BD = (free_BD - mean_BD) * (-log_std_BD).exp()
         return (-0.5 * z_BD.square() - log_std_BD - HALF_LOG_TAU - _log_slope(free_BD)).sum(-1)
 
-    def entropy(self, inputs_BI: Tensor) -> Tensor:
-        """An upper bound: the Gaussian's entropy. The squashed one has no closed form."""
-        return (self._parts(inputs_BI)[1] + (0.5 + HALF_LOG_TAU)).sum(-1)
-
     def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
         """KL divergence, which squashing does not change."""
         one, other = (torch.cat(self._parts(x), -1) for x in (inputs_BI, other_BI))
         return Gaussian(self.inputs // 2).kl(one, other)
 
-    def noise(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
-        """Standard normal noise."""
-        return torch.randn(*shape, self.inputs // 2, generator=generator)
-
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
         """The sampled numbers."""
-        mean_BD, log_std_BD = self._parts(inputs_BI)
-        return torch.addcmul(mean_BD, log_std_BD.exp(), noise_BW).tanh()
+        return super().sample(inputs_BI, noise_BW).tanh()
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
         """The tangent of the mean, on which greedy policies of this kind are evaluated."""

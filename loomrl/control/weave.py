@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from loomrl.config.basic import NonNegative, PositiveInt
 from loomrl.config.control import Network
-from loomrl.control.distribution import ActionDistribution, Categorical, Gaussian, SquashedGaussian, even
+from loomrl.control.distribution import ActionDistribution, Categorical, Gaussian, even
 from loomrl.control.memory import History
 from loomrl.control.network import SMALL, ActorCritic
 from loomrl.control.space import ActionView, ObservationView
@@ -46,7 +46,7 @@ class Mixture:
         self.ways = ways
         self.squashed = base.squashed
         self.inputs = experts * (1 + base.inputs)
-        self._is_real = isinstance(base, Gaussian | SquashedGaussian)
+        self._is_real = isinstance(base, Gaussian)
         if self._is_real and any(ways.epsilons):
             raise ConfigError("epsilon: real-valued actions are not chosen evenly. Use a temperature above 1 for them.")
 

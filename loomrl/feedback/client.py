@@ -6,12 +6,13 @@ with FeedbackClient("http://127.0.0.1:8000", key="loom-…") as feedback:
 
 import time
 import uuid
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import httpx
 
 from loomrl.errors import LoomError
 from loomrl.http.listen import trusted
+from loomrl.process import Closing
 
 TRIES = 4
 LONGEST_PAUSE_S = 10.0
@@ -27,7 +28,7 @@ class FeedbackError(LoomError):
         self.status = status
 
 
-class FeedbackClient:
+class FeedbackClient(Closing):
     """Feedback for the gateway at `url`. A judgement is stored once, however often it has to be sent."""
 
     def __init__(self, url: str, *, key: str | None = None, timeout_s: float = 10.0) -> None:
@@ -62,12 +63,6 @@ class FeedbackClient:
     def close(self) -> None:
         """Hang up."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _message(answer: httpx.Response) -> str:

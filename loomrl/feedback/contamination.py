@@ -109,13 +109,8 @@ def normalise(text: str) -> str:
 
 def suite_prompts(suite: LanguageSuite, db: LoomDB, *, ngram: int) -> SuitePrompts:
     """The prompts of a suite's environments and probes."""
-    registry = Registry(db)
+    record = Registry(db).record
     texts = []
-
-    def record(id: str) -> tuple[str, str]:
-        version = registry.register(id)
-        return version.id, version.snapshot
-
     for benchmark in suite.benchmarks:
         mixture = gather([benchmark.environment], None, record)
         settings = EvaluationConfig(episodes=DRAWN, levels=benchmark.levels, seed=suite.seed or 0)

@@ -13,6 +13,7 @@ from loomrl.config import HubConfig
 from loomrl.errors import CorruptPayload, DataError
 from loomrl.feedback.contamination import normalise
 from loomrl.hub import Hub, open_hub
+from loomrl.process import Closing
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.recording.trajectory import FAMILY
 from loomrl.store import beside
@@ -23,7 +24,7 @@ from loomrl.types import Tokens, Trajectory, Turn
 log = redacted_logger(__name__)
 
 
-class Contents:
+class Contents(Closing):
     """Reads the trajectories of data sets from the hubs beside a LoomDB; each hub is opened once."""
 
     def __init__(self, store_url: str) -> None:
@@ -62,12 +63,6 @@ class Contents:
     def close(self) -> None:
         """Close the hubs."""
         self._open.close()
-
-    def __enter__(self) -> "Contents":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def turns_of(attempt: Trajectory) -> Iterator[Turn]:

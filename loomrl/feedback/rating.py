@@ -8,6 +8,7 @@ from math import fsum
 from loomrl.canonical import content_hash
 from loomrl.config.rewards import Criterion
 from loomrl.feedback.reward.component import newest
+from loomrl.feedback.reward.inspection import has_words
 from loomrl.gym.judge import conversation
 from loomrl.gym.rubric import VERDICTS, question, worth
 from loomrl.hub.hub import Hub, Selection
@@ -15,7 +16,7 @@ from loomrl.store.db import LoomDB
 from loomrl.store.erasures import erase_late
 from loomrl.store.feedback import FEEDBACK
 from loomrl.store.judgements import Judgement, ask, id_about, list_answered, trajectory_of
-from loomrl.types import End, Feedback, Message, Trajectory
+from loomrl.types import Feedback, Message, Trajectory
 
 RATED = ("thumb", "stars", "outcome")
 """Kinds of feedback that say how good an answer was."""
@@ -89,7 +90,7 @@ def ask_people(db: LoomDB, hub: Hub, criteria: Sequence[Criterion], *, count: in
 
     The same ones each time, spread over all that it has: the first by a hash of their ids.
     """
-    ids = [one.id for _, one in hub.replay(selection=Selection()) if _has_words(one)]
+    ids = [one.id for _, one in hub.replay(selection=Selection()) if has_words(one)]
     chosen = sorted(ids, key=content_hash)[:count]
     now = time.time()
     for one in _read(hub, chosen).values():
@@ -133,9 +134,5 @@ def _read(hub: Hub, ids: Collection[str]) -> dict[str, Trajectory]:
     while rest:
         some = tuple(rest[:PAGE])
         rest = rest[PAGE:]
-        found |= {one.id: one for _, one in hub.replay(selection=Selection(ids=some)) if _has_words(one)}
+        found |= {one.id: one for _, one in hub.replay(selection=Selection(ids=some)) if has_words(one)}
     return found
-
-
-def _has_words(trajectory: Trajectory) -> bool:
-    return trajectory.end is not End.FAILED and bool(trajectory.turns)

@@ -213,6 +213,11 @@ class Registry:
             )
         return recorded
 
+    def record(self, id: str) -> tuple[str, str]:
+        """`register`, for who needs the id with its version and the snapshot alone."""
+        version = self.register(id)
+        return version.id, version.snapshot
+
     def list(self) -> list[EnvironmentVersion]:
         """Every recorded version, in order of recording."""
         return list_environments(self._db)

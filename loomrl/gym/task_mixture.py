@@ -127,13 +127,7 @@ Record = Callable[[str], tuple[str, str]]
 
 def open_task_mixture(experiment: Experiment, db: LoomDB) -> TaskMixture:
     """Open every environment of the experiment, and record the versions in LoomDB."""
-    registry = Registry(db)
-
-    def record(id: str) -> tuple[str, str]:
-        version = registry.register(id)
-        return version.id, version.snapshot
-
-    mixture = gather(experiment.environments, experiment.templates, record)
+    mixture = gather(experiment.environments, experiment.templates, Registry(db).record)
     levels = experiment.evaluation.levels
     if levels is not None and not any(family.has_levels for family in mixture.families):
         raise ConfigError(

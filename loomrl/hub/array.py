@@ -4,6 +4,7 @@ Layout: form, dtype, number of axes (a byte each), the axes (u32 each), then the
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,30 @@ def unpack(data: memoryview, allowance: Allowance) -> Array:
     else:
         flat = _widen(body, dtype, size) if form == NARROW else _plain(body, dtype, size)
     return flat.reshape(shape)
+
+
+EXTENSION = 1
+"""Code of an array among MessagePack's extensions."""
+
+
+def unpack_hook() -> Callable[[int, memoryview], Array]:
+    """The `ext_hook` of a decoder for one payload."""
+    allowance = Allowance()
+
+    def restore(code: int, data: memoryview) -> Array:
+        if code != EXTENSION:
+            raise ValueError(f"extension {code} is unknown")
+        return unpack(data, allowance)
+
+    return restore
+
+
+def check_dtype(kind: Any, value: Any) -> Any:
+    """The `dec_hook` of a decoder whose arrays have the dtypes that their fields declare, and no other."""
+    dtype = kind.__args__[1].__args__[0]
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        raise ValueError(f"an array of {np.dtype(dtype)} is needed")
+    return value
 
 
 def _shrink(flat: Array, allowance: Allowance) -> tuple[int, bytes]:

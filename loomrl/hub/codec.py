@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from loomrl.errors import CorruptPayload, HubError
-from loomrl.hub.array import Allowance, pack, unpack
+from loomrl.hub.array import EXTENSION, Allowance, check_dtype, pack, unpack_hook
 from loomrl.types import Trajectory
 
 MAGIC = b"LRT\x08"
@@ -21,7 +21,6 @@ HEADER = struct.Struct("<4sII")
 MAX_BYTES = 1 << 30
 """Longest payload: what both databases still take in one value."""
 
-_ARRAY = 1
 REMEDY = "Send it again from the source; if it came from the store, restore the store from a copy."
 
 
@@ -31,7 +30,7 @@ def encode(trajectory: Trajectory) -> bytes:
 
     def convert(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            return msgspec.msgpack.Ext(_ARRAY, pack(value, allowance))
+            return msgspec.msgpack.Ext(EXTENSION, pack(value, allowance))
         if isinstance(value, np.generic):
             return value.item()
         raise TypeError(f"{type(value).__name__} is neither JSON nor a NumPy array")
@@ -94,23 +93,8 @@ def _frame(view: memoryview, offset: int, origin: str) -> tuple[int, int]:
 
 
 def _trajectory(body: memoryview, origin: str) -> Trajectory:
-    allowance = Allowance()
-
-    def restore(code: int, data: memoryview) -> Any:
-        if code != _ARRAY:
-            raise ValueError(f"extension {code} is unknown")
-        return unpack(data, allowance)
-
-    decoder = msgspec.msgpack.Decoder(Trajectory, ext_hook=restore, dec_hook=_check_column)
+    decoder = msgspec.msgpack.Decoder(Trajectory, ext_hook=unpack_hook(), dec_hook=check_dtype)
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         raise CorruptPayload(f"{origin}: not a trajectory: {error}. {REMEDY}") from None
-
-
-def _check_column(kind: Any, value: Any) -> Any:
-    """A token column as `Tokens` declares it: its dtype and nothing else."""
-    dtype = kind.__args__[1].__args__[0]
-    if not isinstance(value, np.ndarray) or value.dtype != dtype:
-        raise ValueError(f"a column of {np.dtype(dtype)} is needed")
-    return value

@@ -5,12 +5,13 @@ and believe checkpoint n only once the ack returned. After a crash ack again: it
 raises LeaseLost if the groups went back – then continue from checkpoint n - 1.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import mul
 
 from loomrl.errors import HubError
+from loomrl.process import Closing
 from loomrl.types import NO_VERSION, Group, Source, Trajectory
 
 
@@ -152,7 +153,7 @@ def _sum(same: Sequence[EnvironmentStats]) -> EnvironmentStats:
     )
 
 
-class Hub(ABC):
+class Hub(Closing):
     """A durable queue of groups: idempotent append, lease → ack → gone, bounded staleness, fair shares, replay.
 
     Expired leases are taken back and groups whose time is up are decided at each call for groups or counts.
@@ -242,12 +243,6 @@ class Hub(ABC):
         while batch := self.read(after, limit=page, selection=selection):
             yield from batch
             after = batch[-1][0]
-
-    def __enter__(self) -> "Hub":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 MOST_AT_ONCE = 10_000

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, insert, select, update
 
 from loomrl.errors import Conflict, HubError
+from loomrl.gym.guard import is_storable
 from loomrl.hub.codec import decode, encode
 from loomrl.hub.hub import GroupPlan
 from loomrl.hub.ledger import LeaseLedger
@@ -232,7 +233,7 @@ def check_number(what: str, number: int) -> None:
 
 def check_text(what: str, text: str) -> None:
     """HubError for a text that not every database can hold."""
-    if "\0" in text or not _is_unicode(text):
+    if "\0" in text or not is_storable(text):
         raise HubError(f"{what}={text!r:.80}: NUL and half surrogates cannot be stored.")
 
 
@@ -241,14 +242,6 @@ def check_name(what: str, name: str, *, empty: bool = False) -> None:
     check_text(what, name)
     if len(name) > LONGEST_NAME or not (name or empty):
         raise HubError(f"{what}={name!r:.80}: 1 to {LONGEST_NAME} characters are needed.")
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _equal(stored: bytes | memoryview, given: bytes | memoryview) -> bool:

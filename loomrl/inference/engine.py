@@ -3,17 +3,20 @@
 Axes: T tokens, K likeliest tokens at a position.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.errors import PolicyError
+from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
 
 if TYPE_CHECKING:
@@ -105,8 +108,8 @@ class Statistics:
     """Seconds spent in steps; in an engine whose steps are not reported, seconds with an open request."""
 
 
-class RequestTally:
-    """Counts for an engine whose steps are not reported: busy means that a request is open."""
+class WorkTally:
+    """An engine's counts. `open` is for an engine whose steps are not reported: busy means that a request is open."""
 
     def __init__(self) -> None:
         self._counted = Statistics()
@@ -133,12 +136,13 @@ class RequestTally:
             now_s = 0.0 if self._open else time.perf_counter() - self._busy_since
             self.add(busy_s=now_s, prompt_tokens=len(request.prompt_T))
 
-    def add(self, *, sampled_tokens: int = 0, prompt_tokens: int = 0, busy_s: float = 0.0) -> None:
+    def add(self, *, sampled_tokens: int = 0, prompt_tokens: int = 0, steps: int = 0, busy_s: float = 0.0) -> None:
         """Add to the counts."""
         was = self._counted
         self._counted = Statistics(
             sampled_tokens=was.sampled_tokens + sampled_tokens,
             prompt_tokens=was.prompt_tokens + prompt_tokens,
+            steps=was.steps + steps,
             busy_s=was.busy_s + busy_s,
         )
 
@@ -158,27 +162,136 @@ def check_ids(ids_T: NDArray[np.int32], vocabulary: int, what: str) -> None:
         raise PolicyError(f"{what} from {low} to {high}: the model's vocabulary has 0 to {vocabulary - 1}.")
 
 
-class Engine(Protocol):
-    """Answers any number of requests concurrently. Cancelling a task cancels its request."""
+CLOSED = "the engine was closed"
+
+
+class Engine(ABC):
+    """Answers any number of requests concurrently. Cancelling a task cancels its request.
+
+    Here is what all engines promise: completions leave once the weights that drew them are admitted, and rejected
+    weights answer nothing. A kind of engine adds how it samples (`_complete`, and `_stream` if it knows tokens before
+    the last one), what it refuses (`_check`), how weights reach its memory (`_apply`), and what `close` releases.
+
+    To add one: write that subclass, and its settings in `loomrl/config/engine.py`; open it in
+    `loomrl/inference/open.py`, and in `loomrl/serving/deployment/opening.py` if it serves; and give it to
+    `tests/inference/test_engine_contract.py`.
+    """
+
+    def __init__(self, version: int = 0) -> None:
+        self._version = version
+        self._hold = Hold()
+        self._tally = WorkTally()
+        self._unsound: str | None = None
+        """The reason for refusing work until other weights arrive."""
+        self._closed = False
 
     @property
     def version(self) -> int:
-        """The policy version that samples now."""
+        """The policy version that samples now, admitted or not."""
+        return self._version
+
+    @property
+    def statistics(self) -> Statistics:
+        """The counts so far."""
+        return self._tally.statistics
 
     async def generate(self, request: Request) -> Completion:
-        """The completion of one request; a PolicyError if the prompt leaves no room in the context."""
+        """The completion of one request, once its weights are admitted; a PolicyError if they are rejected instead, or
+        if the prompt leaves no room in the context.
+        """
+        self._check(request)
+        with self._hold.ticket() as ticket:
+            completion = await self._complete(request)
+            await self._hold.wait(ticket)
+        return completion
 
-    def stream(self, request: Request) -> Pieces:
+    async def stream(self, request: Request) -> Pieces:
         """The same completion as its tokens are sampled; the last piece says why it ended. Closing it ends the request.
 
         A slow reader gets larger pieces. Unsupported if the engine does not report the likeliest tokens.
         """
+        self._check(request)
+        with self._hold.ticket() as ticket:
+            async with aclosing(self._stream(request)) as pieces:
+                async for piece in pieces:
+                    await self._hold.wait(ticket)
+                    yield piece
+
+    async def probe(self, requests: Sequence[Request]) -> list[Completion]:
+        """The completions of these requests, admitted or not: for deciding about admission."""
+        for request in requests:
+            self._check(request)
+        return list(await asyncio.gather(*map(self._complete, requests)))
 
     async def load(self, sealed: Sealed) -> None:
         """Sample with these weights from the next token on, also in open requests; caches are discarded.
 
         A PolicyError, without any change, if the weights differ from the sealed ones or do not fit.
         """
+        await self.take(sealed)
+        await self.admit(sealed.version)
+
+    async def take(self, sealed: Sealed) -> None:
+        """`load`, with completions held until the weights are admitted."""
+        self._check_open()
+        with self._taking(sealed.version):
+            await self._apply(sealed)
+
+    async def admit(self, version: int) -> None:
+        """Release held completions; a PolicyError if another version samples."""
+        rejected = self._hold.refusal is not None
+        if rejected or version != self.version:
+            raise PolicyError(
+                f"version {version} cannot be admitted: the engine has version {self.version}"
+                f"{', rejected' if rejected else ''}. Load it first."
+            )
+        self._hold.release()
+
+    async def reject(self, cause: str) -> None:
+        """Fail open requests, which may have tokens of the current weights, and refuse work until others arrive."""
+        self._hold.refuse(f"no completion: weights of version {self.version} were rejected: {cause}")
 
     async def close(self) -> None:
         """Release the memory. Open requests fail."""
+        self._closed = True
+        self._hold.refuse(f"no completion: {CLOSED}.")
+
+    @contextmanager
+    def _taking(self, version: int) -> Iterator[None]:
+        """Hold completions while weights are applied, and afterwards; not if they were refused without any change."""
+        was_closed = self._hold.closed
+        self._hold.closed = True
+        try:
+            yield
+        except PolicyError:
+            if self._unsound is None and not was_closed:
+                self._hold.release()
+            raise
+        self._version = version
+        self._unsound = None
+        self._hold.refusal = None
+
+    def _check(self, request: Request) -> None:
+        """A PolicyError if this request cannot be answered."""
+        self._check_open()
+        if self._unsound is not None:
+            raise PolicyError(self._unsound)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PolicyError("the engine is closed: open another one.")
+
+    @abstractmethod
+    async def _complete(self, request: Request) -> Completion:
+        """The completion of a checked request."""
+
+    async def _stream(self, request: Request) -> Pieces:
+        """The completion of a checked request in pieces; in one, unless the engine knows the tokens earlier."""
+        if request.top:
+            raise Unsupported(f"top={request.top}: this engine reports no likeliest tokens. Ask for none.")
+        done = await self._complete(request)
+        yield CompletionPiece(done.ids_T, done.logprobs_T, done.versions_T, done.finish)
+
+    @abstractmethod
+    async def _apply(self, sealed: Sealed) -> None:
+        """Sample with these weights; sets `_unsound` if it is not certain what they are after a failure."""

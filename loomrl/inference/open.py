@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
+from loomrl.config.engine import EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Engine
 from loomrl.inference.model import config_of, open_model
@@ -26,26 +26,25 @@ class Opening:
     """Python files in the model's folder may run."""
     version: int = 0
     """The policy version that its tokens record."""
-    shared: Engine | None = None
-    """The fleet's client, if the runners share engines."""
 
 
 def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
-    """An engine of this kind, on the caller's event loop."""
-    if isinstance(choice, TorchEngineConfig):
-        trusts = opening.trust_remote_code
-        model = open_model(opening.origin, dtype=opening.dtype, device=opening.device, trust_remote_code=trusts)
-        vision = open_vision(opening.origin, trust_remote_code=trusts)
-        return TorchEngine(model, slots=opening.slots, context=opening.context, version=opening.version, vision=vision)
-    if isinstance(choice, VllmEngineConfig):
-        if opening.shared is None:
-            raise ConfigError("engine.kind='vllm' is shared by all runners: the driver opens it with open_fleet.")
-        return opening.shared
-    from loomrl.inference.remote.engine import open_openai
+    """An engine of this kind in this process; vLLM's are opened by `open_fleet` or `VllmEngine.open`."""
+    trusts = opening.trust_remote_code
+    match choice:
+        case TorchEngineConfig():
+            model = open_model(opening.origin, dtype=opening.dtype, device=opening.device, trust_remote_code=trusts)
+            vision = open_vision(opening.origin, trust_remote_code=trusts)
+            return TorchEngine(
+                model, slots=opening.slots, context=opening.context, version=opening.version, vision=vision
+            )
+        case OpenAIEngineConfig():
+            from loomrl.inference.remote.engine import OpenAIEngine, require_updates
 
-    return open_openai(
-        choice, origin=opening.origin, context=opening.context, trust_remote_code=opening.trust_remote_code
-    )
+            require_updates(choice)
+            return OpenAIEngine(choice, origin=opening.origin, context=opening.context, trust_remote_code=trusts)
+        case VllmEngineConfig():
+            raise ConfigError("engine.kind='vllm' is shared by all runners: the driver opens it with open_fleet.")
 
 
 def longest_context(folder: str | Path, wanted: int, *, trust_remote_code: bool = False) -> int:

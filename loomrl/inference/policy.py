@@ -4,7 +4,6 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from loomrl.config import LanguagePolicy, PolicyChoice, Sampling
@@ -13,10 +12,10 @@ from loomrl.errors import PolicyError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.policy import Action, PolicyFactory
 from loomrl.gym.policy import open_policy as open_other_policy
-from loomrl.inference.chat import ChatTemplate, Ids, Transcript, open_chat
-from loomrl.inference.engine import Completion, Engine, Request
+from loomrl.inference.chat import ChatTemplate, Transcript, open_chat
+from loomrl.inference.engine import Engine, Request
 from loomrl.inference.open import Opening, open_engine
-from loomrl.types import NO_VERSION, Message, Tokens
+from loomrl.types import Message, Tokens
 
 SLOTS = 256
 """Open requests of a policy that plays beside others."""
@@ -44,10 +43,11 @@ class Speaker:
     async def act(self, conversation: tuple[Message, ...]) -> Action:
         """The next action; its tokens are the ids that are new in this turn."""
         prompt = self._transcript.observe(conversation[self._heard :])
-        completion = await self._voice.engine.generate(self._request())
-        self._transcript.append_sampled(completion.ids_T)
+        drawn = await self._voice.engine.generate(self._request())
+        self._transcript.append_sampled(drawn.ids_T)
         self._heard = len(conversation) + 1
-        return Action(self._voice.chat.decode(completion.ids_T), _tokens(prompt, completion))
+        tokens = Tokens.sampled(prompt, drawn.ids_T, drawn.logprobs_T, drawn.versions_T, drawn.entropies_T)
+        return Action(self._voice.chat.decode(drawn.ids_T), tokens)
 
     def _request(self) -> Request:
         ids = self._transcript.ids
@@ -62,19 +62,6 @@ class Speaker:
         if room < sampling.max_tokens:
             sampling = sampling.model_copy(update={"max_tokens": room})
         return Request(ids, sampling, self._voice.chat.stop, self._rng.getrandbits(63), self._transcript.sights)
-
-
-def _tokens(prompt: Ids, completion: Completion) -> Tokens:
-    given = len(prompt)
-    drawn = len(completion.ids_T)
-    entropies_T = completion.entropies_T
-    return Tokens(
-        np.concatenate([prompt, completion.ids_T]),
-        np.repeat([False, True], [given, drawn]),
-        np.concatenate([np.zeros(given, np.float32), completion.logprobs_T]),
-        np.concatenate([np.full(given, NO_VERSION, np.int32), completion.versions_T]),
-        None if entropies_T is None else np.concatenate([np.zeros(given, np.float32), entropies_T]),
-    )
 
 
 def speakers(voice: Voice) -> PolicyFactory:

@@ -19,7 +19,7 @@ from transformers import AutoProcessor, PreTrainedModel
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Request, Sight
 from loomrl.inference.model import config_of, sees
-from loomrl.picture import drawn
+from loomrl.picture import to_png
 
 Ids = NDArray[np.int32]
 
@@ -51,7 +51,7 @@ class Vision:
     @cached_property
     def nothing(self) -> PicturePixels:
         """A black picture."""
-        return self.seen(drawn(np.zeros((1, 1, 3), np.uint8)))
+        return self.seen(to_png(np.zeros((1, 1, 3), np.uint8)))
 
     def expand(self, ids_T: Ids, pictures: Sequence[bytes]) -> tuple[Ids, tuple[Sight, ...]]:
         """The ids with each image token replaced by the tokens of the next picture, and the pictures' positions."""

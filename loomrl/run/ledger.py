@@ -84,8 +84,8 @@ class VersionLedger:
         return RUNS.require(self.db, self.run).experiment
 
     def offer(self, number: int, score: float | None) -> bool:
-        """True if this version is the best so far. Without any score yet, the newest is."""
-        is_best = self.best is None or self.is_best(score)
+        """True if this version is the best so far. Of equal versions, and without any score yet, the newest is."""
+        is_best = self.best is None or (score is not None and score >= self.best)
         if is_best:
             self.kept["best"] = number
             self.best = score

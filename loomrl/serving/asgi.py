@@ -1,26 +1,37 @@
-"""The gateway as an ASGI application: each path has a module in `loomrl.serving.routes`."""
+"""The gateway as an ASGI application: long answers have a module in `loomrl.serving.routes`."""
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
 
 from loomrl.observability.exposition import KIND as TEXT
 from loomrl.safety.redaction.log import redacted_logger
+from loomrl.serving.body import Body, read_body
 from loomrl.serving.dialect.anthropic import MessagesDialect
 from loomrl.serving.dialect.chat import ChatDialect
 from loomrl.serving.dialect.completions import CompletionsDialect
 from loomrl.serving.dialect.dialect import Dialect
 from loomrl.serving.dialect.openai import error_of
 from loomrl.serving.dialect.responses import ResponsesDialect
+from loomrl.serving.feedback.intake import read_feedback_body
 from loomrl.serving.gateway import Gateway
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.request import Headers, HttpReply, HttpRequest, Receive, Scope, Send, log_request, read_head
+from loomrl.serving.request import (
+    Headers,
+    HttpReply,
+    HttpRequest,
+    Receive,
+    Scope,
+    Send,
+    log_request,
+    read_head,
+    read_json,
+)
 from loomrl.serving.routes.act import answer_act
 from loomrl.serving.routes.chat import answer_chat
-from loomrl.serving.routes.complete import answer_complete
-from loomrl.serving.routes.feedback import answer_feedback
 from loomrl.serving.routes.models import MODELS, answer_models
 
 log = redacted_logger(__name__)
@@ -28,10 +39,52 @@ Check = Callable[[str, Mapping[str, str]], None]
 """Refuses a request by its method and headers."""
 Shape = Callable[[Refusal], dict[str, Any]]
 Route = Callable[[Gateway, HttpRequest, HttpReply], Awaitable[None]]
+MOST_FEEDBACK_BYTES = 1 << 17
+"""The longest correction in any script, and all around it."""
 
 
 def _chat_route(dialect: Dialect) -> Route:
     return lambda gateway, request, reply: answer_chat(gateway, dialect, request, reply)
+
+
+class CompleteBody(Body):
+    """The worth of a session, given at its end."""
+
+    reward: float | None = None
+    success: float | None = None
+    outcome: dict[str, Any] | None = None
+
+
+async def _answer_complete(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
+    """End a session: its trajectory, if it is recorded, and its outcome, if it is measured."""
+    caller = await gateway.keys.caller(request.token, scope="record")
+    asked = read_body(CompleteBody, read_json(await request.body(gateway.settings.max_bytes) or b"{}"))
+    session = request.session
+    worth = {"reward": asked.reward, "success": asked.success}
+    is_measured = gateway.measures is not None and gateway.measures.complete(session, key=caller.key, **worth)
+    trajectory = ""
+    if gateway.recorder is not None:
+        try:
+            made = await gateway.recorder.complete(session, key=caller.key, **worth, outcome=asked.outcome)
+            trajectory = made.id
+        except Refusal as refusal:
+            if refusal.cause is not RefusalCause.UNKNOWN or not is_measured:
+                raise
+    elif not is_measured:
+        raise Refusal(RefusalCause.UNKNOWN, f"session {session!r:.100} is unknown: this endpoint records nothing.")
+    await reply.whole(200, msgspec.json.encode({"session": session, "trajectory": trajectory}))
+
+
+async def _answer_feedback(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
+    """Store one judgement."""
+    caller = await gateway.keys.caller(request.token, scope="feedback")
+    body = await request.body(MOST_FEEDBACK_BYTES, read_on=2 * gateway.settings.max_bytes)
+    key = request.headers.get("idempotency-key", "")
+    judgement = read_feedback_body(read_json(body), session=caller.session or request.session, key=key)
+    if gateway.intake is None:
+        raise Refusal(RefusalCause.UNKNOWN, "nothing is known here: this endpoint records nothing.", where="session")
+    stored = await gateway.intake.give(judgement, caller=caller, deadline=gateway.deadline())
+    await reply.whole(200, msgspec.json.encode({"object": "feedback", **asdict(stored)}))
 
 
 async def _answer_metrics(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
@@ -56,9 +109,9 @@ DIALECTS: Mapping[str, Dialect] = {
 ROUTES: Mapping[str, tuple[str, Route]] = {
     **{path: ("POST", _chat_route(dialect)) for path, dialect in DIALECTS.items()},
     "/v1/act": ("POST", answer_act),
-    "/v1/feedback": ("POST", answer_feedback),
+    "/v1/feedback": ("POST", _answer_feedback),
     MODELS: ("GET", answer_models),
-    "/complete": ("POST", answer_complete),
+    "/complete": ("POST", _answer_complete),
     "/healthz": ("", _answer_health),
     "/readyz": ("", _answer_ready),
     "/metrics": ("GET", _answer_metrics),

@@ -19,6 +19,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from loomrl.errors import did_you_mean
+from loomrl.gym.guard import is_storable
 from loomrl.schema import models_in
 from loomrl.serving.refusal import Refusal, RefusalCause
 
@@ -213,18 +214,10 @@ def _inside(value: Any) -> Iterable[Any]:
 
 def _is_sound(value: Any) -> bool:
     if isinstance(value, str):
-        return value.isascii() or _is_utf8(value)
+        return is_storable(value)
     if isinstance(value, int):
         return SMALLEST <= value <= LARGEST
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _name_fault(where: str, value: Any, depth: int = 0) -> None:

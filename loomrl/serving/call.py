@@ -56,12 +56,10 @@ class Drawing:
     """Alternatives for each token."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
-    """A conversation to continue; or, with `prompt`, a text or token ids."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Conversation:
+    """Messages to continue; or, with `prompt`, a text or token ids."""
 
-    model: str
-    """The endpoint's name, with an arm after `@` if the caller named one."""
     messages: tuple[ChatMessage, ...] = ()
     prompt: str | tuple[int, ...] | None = None
     tools: tuple[ToolSpec, ...] = ()
@@ -69,6 +67,14 @@ class ChatRequest:
     """`auto`, `none`, `required`, or a tool's name after `tool:`."""
     parallel_tool_calls: bool = True
     drawing: Drawing = field(default_factory=Drawing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest(Conversation):
+    """A caller's conversation."""
+
+    model: str
+    """The endpoint's name, with an arm after `@` if the caller named one."""
     stream: bool = False
     stream_usage: bool = False
     echo: bool = False

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.serving.call import ChatMessage, Drawing, Event, ToolSpec
+from loomrl.serving.call import Conversation, Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +19,8 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Continuation:
-    """A conversation to continue: the ids of its known part, and the messages after it.
+class Continuation(Conversation):
+    """A conversation as a policy continues it: the ids of its known part, and the messages after it.
 
     Known ids end with a sampled answer. Without any, the messages are the whole conversation.
     """
@@ -28,14 +28,6 @@ class Continuation:
     known_T: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     pictures: tuple[Picture, ...] = ()
     """Those among the known ids."""
-    messages: tuple[ChatMessage, ...] = ()
-    """The new ones."""
-    prompt: str | tuple[int, ...] | None = None
-    """In the place of messages: plain text, or ids."""
-    tools: tuple[ToolSpec, ...] = ()
-    tool_choice: str = "auto"
-    parallel_tool_calls: bool = True
-    drawing: Drawing = field(default_factory=Drawing)
     traceparent: str = ""
     """Parent of the engine's span; empty if nothing is traced."""
 

@@ -24,6 +24,7 @@ from sqlalchemy.schema import CreateSchema
 
 from loomrl.errors import StoreAway, StoreError, unknown
 from loomrl.files import HeldFile, make_private
+from loomrl.process import Closing
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -63,7 +64,7 @@ get the lock one after the other, to be silent for `STUCK_WRITER_S` each.
 """
 
 
-class LoomDB:
+class LoomDB(Closing):
     """An open database at the current schema version. Safe to share between threads; open one per process."""
 
     def __init__(self, engine: Engine) -> None:
@@ -134,12 +135,6 @@ class LoomDB:
             with closing(self.engine.raw_connection()) as connection, suppress(sqlite3.Error):  # the log has it still
                 connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
         self.engine.dispose()
-
-    def __enter__(self) -> "LoomDB":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 _PRAGMAS = (

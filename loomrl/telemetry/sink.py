@@ -5,13 +5,12 @@ and Prometheus if it may scrape the run.
 import json
 import math
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -19,6 +18,7 @@ from loomrl.config import Records, WandB
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.files import make_private, private, write_whole
 from loomrl.observability.family import TRAINING_AT, TRAINING_PREFIX, TRAINING_STEP, Family
+from loomrl.process import Closing
 from loomrl.store import LoomDB
 from loomrl.store.view.metrics import NewMetrics, append_metrics, cut_metrics
 from loomrl.telemetry.metric import PHASES, Metric
@@ -37,7 +37,7 @@ HEADLINES = (
 """The first of these that an update has is the run's small curve."""
 
 
-class Sink(ABC):
+class Sink(Closing):
     """Takes the metrics of each update, and possibly of the same update again after a restart."""
 
     @abstractmethod
@@ -49,12 +49,6 @@ class Sink(ABC):
     @abstractmethod
     def close(self) -> None:
         """Flush everything; nothing can be written afterwards."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 class JsonLines(Sink):

@@ -1,9 +1,8 @@
 """Settings and helpers that the tests of control algorithms share."""
 
-import time
+from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -11,7 +10,9 @@ from gymnasium import spaces
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from loomrl.algorithms.control.ppo import PPOConfig
-from tests.algorithms.control_envs import Identity
+from loomrl.algorithms.control.sac import SACConfig
+from loomrl.algorithms.control.weave import WeaveConfig
+from tests.algorithms.control_envs import Small
 
 MARKS = [
     pytest.mark.usefixtures("ray_cluster", "one_thread", "control_environments"),
@@ -19,41 +20,32 @@ MARKS = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 Weights = dict[str, torch.Tensor]
-STEP_S = 0.002
-"""Seconds of a step of a slow environment, and of an update of a slow learner."""
 
 
-class Sleepy(Identity):
-    """Takes its time."""
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        time.sleep(STEP_S)
-        return super().step(action)
-
-
-class Lock(gymnasium.Env[Any, Any]):
+class Lock(Small):
     """Opens, and pays 1, after a row of right choices. A wrong one leads back to the beginning."""
 
     action_space = spaces.Discrete(3)
 
     def __init__(self, length: int = 14) -> None:
+        super().__init__(2 * length)
         self.observation_space = spaces.Box(0, 1, (length + 1,))
         self._right = [(7 * place + place // 3) % 3 for place in range(length)]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
         self._place = 0
-        self._taken = 0
-        return self._seen(), {}
+        self._ends = False
+        return super().reset(seed=seed)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._place = self._place + 1 if action == self._right[self._place] else 0
-        self._taken += 1
-        is_open = self._place == len(self._right)
-        return self._seen(), float(is_open), is_open, self._taken >= 2 * len(self._right), {}
-
-    def _seen(self) -> Any:
+    def _show(self) -> Any:
         return np.eye(len(self._right) + 1, dtype=np.float32)[self._place]
+
+    def _pay(self, action: Any) -> tuple[float, dict[str, Any]]:
+        self._place = self._place + 1 if action == self._right[self._place] else 0
+        if is_open := self._place == len(self._right):
+            self._ends = True
+            self._taken = 2 * len(self._right)
+        return float(is_open), {}
 
 
 def weights(algo: Any) -> Weights:
@@ -83,8 +75,53 @@ def learn(algo: Any, bar: float, updates: int) -> None:
     pytest.fail(f"{success(algo):.2f} of {bar} after {updates} updates")
 
 
-def ppo(env: str = "Identity", keywords: Any = None, *, fragment: int = 16, **settings: Any) -> PPOConfig:
+def trained(asked: Any, updates: int = 1) -> Any:
+    """The algorithm after so many updates."""
+    algo = asked.build_algo()
+    for _ in range(updates):
+        algo.train()
+    return algo
+
+
+def resumed(asked: Any, folder: Path, updates: int = 2) -> tuple[Any, Any]:
+    """A run that never stopped, and one that went on from its checkpoint: with equal weights after further updates."""
+    whole = trained(asked, updates)
+    whole.save_to_path(folder / "checkpoint")
+    again = asked.copy(copy_frozen=False).build_algo()
+    again.restore_from_path(folder / "checkpoint")
+    for algo in (whole, again):
+        algo.told = [algo.train() for _ in range(updates)][-1]
+    assert same(weights(whole), weights(again))
+    return whole, again
+
+
+def agreed(algo: Any) -> Weights:
+    """The weights of all learners, which are the same."""
+    found = [each.get() for each in algo.learner_group.foreach_learner(lambda learner: learner.get_state())]
+    modules = [state["rl_module"][DEFAULT_MODULE_ID] for state in found]
+    assert len(modules) == max(1, algo.config.num_learners)
+    first, *others = [{name: torch.as_tensor(value).clone() for name, value in each.items()} for each in modules]
+    assert all(same(first, other) for other in others)
+    return first
+
+
+def ppo(
+    env: str = "Identity", keywords: Any = None, *, kind: Any = PPOConfig, fragment: int = 16, **settings: Any
+) -> Any:
     """A small one that learns in seconds."""
     settings = {"learning_rate": 3e-3, "minibatch_size": 64, "gamma": 0.0} | settings
-    made = PPOConfig().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
+    made = kind().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
     return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=fragment)
+
+
+def weave(env: str = "Identity", keywords: Any = None, **settings: Any) -> Any:
+    return ppo(env, keywords, kind=WeaveConfig, **settings)
+
+
+def sac(env: str = "Identity", keywords: Any = None, *, sample: int = 200, **settings: Any) -> SACConfig:
+    """A small one, which takes as many steps at least in an iteration."""
+    small = {"network": {"hidden": [32, 32], "activation": "relu"}, "gamma": 0.0, "batch": 64, "warmup": 64}
+    rates = {"actor_rate": 3e-3, "critic_rate": 3e-3, "temperature_rate": 3e-3}
+    made = SACConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
+    made = made.training(**(small | rates | {"replay": {"capacity": 5000}} | settings))
+    return made.reporting(min_sample_timesteps_per_iteration=sample)

@@ -176,15 +176,6 @@ class UnevenEnvironment(AsciiEnvironment):
         return Step((Message("user", "And?"),), Reward(), False, False, {})
 
 
-class RaisingEnvironment(AsciiEnvironment):
-    """None of its attempts comes to an end."""
-
-    name = "Raising"
-
-    async def step(self, action: str) -> Step:
-        raise RuntimeError("no mood for this")
-
-
 class OnceSettings(EnvironmentSettings):
     marker: str = ""
 

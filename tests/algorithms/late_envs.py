@@ -57,13 +57,6 @@ class LateEnvironment(BaseEnvironment):
         return "<answer>ok</answer>"
 
 
-class LateOnceEnvironment(LateEnvironment):
-    """One turn."""
-
-    name = "LateOnce"
-    turns = 1
-
-
 class LateAwaitingEnvironment(AsciiEnvironment):
     """Coroutines that wait, as those that ask a server do."""
 

@@ -13,7 +13,7 @@ from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.config import ControlExperiment
 from loomrl.control import play
 from loomrl.control.play import RandomPolicy
-from loomrl.experiments.evaluate_control import played
+from loomrl.experiments.evaluate_control import play_evaluation
 from tests.algorithms.control_envs import Owner
 from tests.algorithms.control_support import MARKS, ppo
 
@@ -60,7 +60,7 @@ def test_environments_are_not_closed_before_they_are_replaced(form: str) -> None
     algo.set_state(state)
     assert algo.train()["env_runners"]["episode_return_mean"] == 4.0
     algo.stop()
-    assert played(RandomPolicy(), experiment).returns == [3.0] * 3
+    assert play_evaluation(RandomPolicy(), experiment).returns == [3.0] * 3
 
 
 @pytest.mark.slow
@@ -71,7 +71,6 @@ def test_the_environments_of_a_restarted_runner_are_open() -> None:
     ray.kill(algo.env_runner_group._worker_manager.actors()[1], no_restart=False)
     for _ in range(2):
         assert algo.train()["env_runners"]["episode_return_mean"] == 3.0
-    algo.stop()
 
 
 EVALUATIONS: dict[str, dict[str, Any]] = {
@@ -90,7 +89,6 @@ def test_an_evaluation_by_steps_or_by_time_has_a_mean_return(form: str) -> None:
         if form == "steps" or not math.isnan(means[-1][0]):
             break
     assert means[-1] == (5.0, 5.0)
-    algo.stop()
 
 
 def test_an_evaluation_in_which_no_episode_ends_tells_so_as_training_does() -> None:
@@ -98,7 +96,6 @@ def test_an_evaluation_in_which_no_episode_ends_tells_so_as_training_does() -> N
     algo = asked.build_algo()
     told = algo.train()["evaluation"]["env_runners"]
     assert math.isnan(told["episode_return_mean"])
-    algo.stop()
 
 
 def test_an_evaluation_of_episodes_that_never_end_cuts_them_and_says_so(
@@ -109,4 +106,3 @@ def test_an_evaluation_of_episodes_that_never_end_cuts_them_and_says_so(
     told = algo.train()["evaluation"]["env_runners"]
     assert (told["episode_return_mean"], told["episode_len_max"]) == (30.0, 30)
     assert "were cut after 30 steps, and count as truncated" in caplog.text
-    algo.stop()

@@ -1,4 +1,3 @@
-import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,14 +21,14 @@ from loomrl.algorithms.language.advantage import (
 from loomrl.algorithms.language.loss import token_weights
 from loomrl.algorithms.language.measure import measure, staleness
 from loomrl.algorithms.language.packing import Sample, attempts_of, plan_update
-from loomrl.algorithms.language.sample import REWARD, preferences, sample_of, samples_of
+from loomrl.algorithms.language.sample import REWARD, preferences, samples_of
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
 from loomrl.config.language import Optimizer
 from loomrl.telemetry.metric import Metric
-from loomrl.types import End, Group, Reward, Task, Tokens, Trajectory, Turn
+from loomrl.types import Group, Trajectory
+from tests.algorithms.attempts import attempt, turn
 
 rewards = st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=9).map(np.array)
-gammas = st.floats(0, 1)
 
 
 @st.composite
@@ -46,10 +45,6 @@ def test_group_relative_is_the_distance_to_the_mean_in_deviations() -> None:
     np.testing.assert_allclose(scaled, [1, -1])
 
 
-def test_leave_one_out_compares_with_the_mean_of_the_siblings() -> None:
-    np.testing.assert_allclose(leave_one_out(np.array([1.0, 0.5, 0.0])), [0.75, 0.0, -0.75])
-
-
 @given(rewards)
 def test_leave_one_out_equals_its_definition(rewards_G: np.ndarray) -> None:
     siblings = [np.delete(rewards_G, i) for i in range(len(rewards_G))]
@@ -57,33 +52,14 @@ def test_leave_one_out_equals_its_definition(rewards_G: np.ndarray) -> None:
     np.testing.assert_allclose(leave_one_out(rewards_G), expected, atol=1e-6)
 
 
-@given(rewards, st.floats(-5, 5), st.floats(0.1, 10))
-def test_group_relative_forgets_scale_and_offset_of_the_reward(rewards_G: np.ndarray, by: float, times: float) -> None:
-    whole = np.round(rewards_G)  # spreads near rounding error are another test's
-    np.testing.assert_allclose(
-        group_relative(whole * times + by, scale=True), group_relative(whole, scale=True), atol=1e-6
-    )
-
-
-@given(rewards)
-def test_group_advantages_sum_to_zero(rewards_G: np.ndarray) -> None:
-    for advantages in (group_relative(rewards_G, scale=True), leave_one_out(rewards_G)):
-        assert abs(advantages.sum()) < 1e-6
-        assert np.isfinite(advantages).all()
-
-
 @pytest.mark.parametrize("equal", [[1.0], [0.0, 0.0], [0.3, 0.1 + 0.2, 0.3], [-1e6] * 4])
 def test_equal_rewards_teach_nothing(equal: list[float]) -> None:
     rewards_G = np.array(equal)
     assert not has_signal(rewards_G)
+    assert has_signal(np.append(rewards_G, rewards_G[0] + 0.01))
     assert not group_relative(rewards_G, scale=True).any()
     assert not leave_one_out(rewards_G).any()
     assert preference_pairs(rewards_G, limit=4) == []
-
-
-def test_different_rewards_have_signal() -> None:
-    assert has_signal(np.array([0.0, 0.0, 0.01]))
-    assert not has_signal(np.array([]))
 
 
 def gae_of_one(
@@ -102,15 +78,6 @@ def test_gae_without_discount_is_return_minus_value(episode: tuple[np.ndarray, .
     np.testing.assert_allclose(returns, np.where(mask_T, to_go, 0), atol=1e-9)
 
 
-@given(episodes(), gammas)
-def test_gae_with_lambda_zero_is_the_one_step_error(episode: tuple[np.ndarray, ...], gamma: float) -> None:
-    rewards_T, values_T, mask_T = episode
-    advantages, _ = gae_of_one(rewards_T, values_T, mask_T, gamma=gamma, lam=0.0)
-    values = values_T[mask_T]
-    expected = rewards_T[mask_T] + gamma * np.append(values[1:], 0.0)[: len(values)] - values
-    np.testing.assert_allclose(advantages[mask_T], expected, atol=1e-9)
-
-
 def test_environment_tokens_take_no_time_between_turns() -> None:
     rewards_T = np.array([0, 0, 1, 0, 0, 4.0])
     values_T = np.array([9, 0.5, 0.5, 9, 9, 0.5])
@@ -127,7 +94,7 @@ def test_a_reward_that_no_action_token_would_get_is_refused() -> None:
         gae_of_one(np.array([0.0, 1.0]), np.zeros(2), np.array([True, False]), gamma=1.0, lam=1.0)
 
 
-@given(st.lists(episodes(), min_size=1, max_size=6), gammas, gammas)
+@given(st.lists(episodes(), min_size=1, max_size=6), st.floats(0, 1), st.floats(0, 1))
 def test_a_batch_is_estimated_as_its_samples_are_one_by_one(
     batch: list[tuple[np.ndarray, ...]], gamma: float, lam: float
 ) -> None:
@@ -136,28 +103,6 @@ def test_a_batch_is_estimated_as_its_samples_are_one_by_one(
         alone = gae_of_one(*episode, gamma=gamma, lam=lam)
         for whole, single in zip(together, alone, strict=True):
             np.testing.assert_allclose(whole[i], single, atol=1e-12)
-
-
-def test_a_batch_of_512_samples_takes_milliseconds() -> None:
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(30, 50, 512)
-    masks = [rng.random(n) < 0.7 for n in lengths]
-    columns = [[rng.random(len(mask)) * mask for mask in masks], [rng.random(n) for n in lengths], masks]
-    times = []
-    for _ in range(5):
-        start = time.process_time()
-        token_gae(*columns, gamma=0.99, lam=0.95)
-        times.append(time.process_time() - start)
-    assert min(times) < 0.03  # sample by sample it is above 0.1
-
-
-@given(episodes(), gammas)
-def test_discounted_returns_follow_their_recursion(episode: tuple[np.ndarray, ...], gamma: float) -> None:
-    rewards_T, _, mask_T = episode
-    returns_T, _ = gae_of_one(rewards_T, np.zeros(len(rewards_T)), mask_T, gamma=gamma, lam=1.0)
-    earned = rewards_T[mask_T]
-    returns = returns_T[mask_T]
-    np.testing.assert_allclose(returns, earned + gamma * np.append(returns[1:], 0.0)[: len(returns)], atol=1e-9)
 
 
 @given(episodes())
@@ -178,17 +123,6 @@ def test_best_attempts_are_preferred_to_worst_and_equal_ones_to_nobody() -> None
     assert preference_pairs(np.array([0.0, 1.0, 0.5, 0.2]), limit=1) == [(1, 0)]
 
 
-@given(rewards, st.integers(1, 5))
-def test_pairs_are_strict_and_nobody_is_in_two(rewards_G: np.ndarray, limit: int) -> None:
-    pairs = preference_pairs(rewards_G, limit=limit)
-    assert len(pairs) <= limit
-    assert all(rewards_G[better] > rewards_G[worse] for better, worse in pairs)
-    members = [member for pair in pairs for member in pair]
-    assert len(members) == len(set(members))
-    if has_signal(rewards_G):
-        assert pairs[0] == (rewards_G.argmax(), len(rewards_G) - 1 - rewards_G[::-1].argmin())
-
-
 def test_explained_variance_is_one_for_a_prophet_and_zero_for_a_constant() -> None:
     returns = np.array([0.0, 1.0, 2.0])
     assert explained_variance(returns, returns) == 1.0
@@ -207,30 +141,14 @@ ALGORITHMS = [
 ]
 
 
-def turn(prompt: int, action: int, reward: float = 0.0, version: int = 0) -> Turn:
-    mask = np.repeat([False, True], [prompt, action])
-    ids = np.arange(prompt + action, dtype=np.int32)
-    versions = np.where(mask, version, -1).astype(np.int32)
-    tokens = Tokens(ids, mask, np.where(mask, -0.5, 0.0).astype(np.float32), versions)
-    return Turn((), "x", reward=Reward(reward, {"a": reward}, float(reward > 0)), tokens=tokens)
-
-
-def attempt(id: str, reward: float, *threads: tuple[int, int]) -> Trajectory:
+def played(id: str, reward: float, *threads: tuple[int, int]) -> Trajectory:
     """Threads as counts of given and sampled tokens; the first is `turns`, and earns the reward."""
     first, *others = threads
-    return Trajectory(
-        id=id,
-        task=Task("Ascii", "1.0.0", "plain", 2, 0),
-        turns=(turn(*first, reward),),
-        end=End.TERMINATED,
-        reward=Reward(reward, {"a": reward}, float(reward > 0)),
-        group="g",
-        threads=tuple((turn(*each),) for each in others),
-    )
+    return attempt(id, [turn(*first, reward)], threads=tuple((turn(*each),) for each in others))
 
 
-MANY = Group("g", (attempt("a", 1.0, (3, 2), (2, 4), (5, 1)), attempt("b", 0.0, (3, 4)), attempt("c", 0.5, (2, 1))))
-ONE = Group("g", (attempt("a", 1.0, (3, 7)), attempt("b", 0.0, (3, 4)), attempt("c", 0.5, (2, 1))))
+MANY = Group("g", (played("a", 1.0, (3, 2), (2, 4), (5, 1)), played("b", 0.0, (3, 4)), played("c", 0.5, (2, 1))))
+ONE = Group("g", (played("a", 1.0, (3, 7)), played("b", 0.0, (3, 4)), played("c", 0.5, (2, 1))))
 """The same attempts, all of them in one thread."""
 
 
@@ -282,24 +200,8 @@ def test_an_attempt_has_the_weight_that_it_has_in_one_thread(average: Any) -> No
     np.testing.assert_allclose(weights(MANY), weights(ONE), rtol=1e-6)
 
 
-def test_attempts_without_threads_are_learnt_bit_by_bit_as_before() -> None:
-    samples, _ = samples_of([ONE])
-    assert all((sample.attempt, sample.share) == ("", 1.0) for sample in samples)
-    for sample, played in zip(samples, ONE.trajectories, strict=True):
-        alone = sample_of(played)
-        assert alone is not None
-        assert all(np.array_equal(sample.columns[name], alone.columns[name]) for name in alone.columns)
-    targets_N = np.array([7, 4, 1])
-    before = (1 / (np.maximum(targets_N, 1) * max(3, 1))).astype(np.float32)
-    for shares in ((), (1.0, 1.0, 1.0)):
-        now = token_weights(targets_N, average="sequence", tokens=12, samples=sum([1.0] * 3), shares_N=shares)
-        assert now.tobytes() == before.tobytes()
-    steps = plan_update([s.size for s in samples], optimizer=Optimizer(), learners=1, rng=np.random.default_rng(0))
-    assert sum(step.samples for step in steps[0]) == 3 * Optimizer().epochs
-
-
 def test_what_an_attempt_earned_is_learnt_even_if_its_first_thread_has_no_ids() -> None:
-    whole = attempt("a", 2.0, (3, 2), (2, 4))
+    whole = played("a", 2.0, (3, 2), (2, 4))
     lost = replace(whole, turns=(replace(whole.turns[0], tokens=None),))
     for clip, earned in ((None, 2.0), ((-1.0, 1.0), 1.0)):
         (sample,), _ = samples_of([Group("g", (lost,))], clip=clip)

@@ -6,60 +6,34 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import ray
-import torch
 
-from loomrl.algorithms.language.algorithm import METRICS
-from loomrl.algorithms.language.learner import ADVANTAGE, LanguageLearner
-from loomrl.algorithms.language.sample import AGE, ENGINE
-from loomrl.config import Clip
-from loomrl.errors import ConfigError, HubError
-from loomrl.gym.curriculum import family_key
-from loomrl.hub import EVERYTHING, Selection, open_hub
-from loomrl.store import beside
+from loomrl.errors import ConfigError
+from loomrl.hub import Selection
 from loomrl.telemetry.metric import PHASES, Metric
-from loomrl.types import Trajectory
-from tests.algorithms.language_support import QUIET, build, experiment
+from tests.algorithms.language_support import ENVIRONMENTS, QUIET, build, experiment, stored, train
 
 pytestmark = QUIET
 with_ray = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster")]
 
-UNEVEN = "tests.algorithms.language_envs:UnevenEnvironment"
-ONCE = "tests.algorithms.language_envs:OnceEnvironment"
-RAISING = "tests.algorithms.language_envs:RaisingEnvironment"
+UNEVEN = f"{ENVIRONMENTS}UnevenEnvironment"
+ONCE = f"{ENVIRONMENTS}OnceEnvironment"
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Builds algorithms whose rollouts overlap with learning, and stops them."""
-    begun: list[Any] = []
+def begin(tmp_path: Path) -> Callable[..., Any]:
+    """Builds algorithms whose rollouts overlap with learning."""
 
     def one(*, n: int = 1, **changes: Any) -> Any:
-        begun.append(build(tmp_path, "ppo", **{"hub.max_staleness": n, "rollout.runners": 1, **changes}))
-        return begun[-1]
+        return build(tmp_path, "ppo", **{"hub.max_staleness": n, "rollout.runners": 1, **changes})
 
-    yield one
-    for algo in begun:
-        algo.stop()
-
-
-def go(algo: Any, updates: int | None = None) -> list[dict[str, float]]:
-    history: list[dict[str, float]] = []
-    while algo.stopped is None and (updates is None or len(history) < updates):
-        history.append(algo.train()[METRICS])
-    return history
-
-
-def stored(folder: Path, selection: Selection = EVERYTHING) -> list[Trajectory]:
-    settings = experiment(folder)
-    with open_hub(beside(settings.store_url, "r"), settings.hub) as hub:
-        return [trajectory for _, trajectory in hub.replay(selection=selection)]
+    return one
 
 
 def trained(folder: Path) -> list[str]:
@@ -80,56 +54,18 @@ def test_what_cannot_overlap_is_refused_with_the_remedy(tmp_path: Path, changes:
     assert not experiment(tmp_path, **{"hub.max_staleness": 1, "rollout.publish_every": 2}).asynchronous
 
 
-def test_token_of_an_older_policy_is_weighed_by_that_policy_and_clipped_by_the_present_one() -> None:
-
-    class Learner(LanguageLearner):
-        def __init__(self, config: Any) -> None:
-            self.config = config
-            self._sums = {}
-
-    algorithm = experiment(Path("unused"), "grpo", **{"algorithm.importance_cap": 2.0}).algorithm
-    learner = Learner(type("Config", (), {"algorithm": algorithm}))
-    p = {
-        ENGINE: torch.tensor([0.5, 0.2, 0.1]).log(),
-        AGE: torch.tensor([0.0, 1.0, 2.0]),
-        ADVANTAGE: torch.tensor([1.0, 1.0, -1.0]),
-    }
-    old = torch.tensor([0.5, 0.3, 0.4]).log()
-    now = torch.tensor([0.55, 0.33, 0.44]).log().requires_grad_()
-    loss = learner.policy_loss({"logp_K": now, "entropy_K": torch.zeros(3)}, p, old)
-    torch.testing.assert_close(loss, torch.tensor([-1.1 * 1.0, -1.1 * 1.5, 1.1 * 2.0]))
-    loss.sum().backward()
-    torch.testing.assert_close(now.grad, torch.tensor([-1.1 * 1.0, -1.1 * 1.5, 1.1 * 2.0]))
-    assert learner._sums[Metric.POLICY_DRIFT] == [0.0, 1]
-    assert algorithm.clip == Clip()
-
-
+@pytest.mark.slow
 class TestRollouts:
     pytestmark = with_ray
 
-    @pytest.mark.slow
     def test_policy_learns_from_tokens_of_older_ones(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
         algo = begin(n=2, **{"train.updates": 14})
-        history = go(algo)
+        history = train(algo)
         assert max(line[Metric.STALENESS_MAX] for line in history) == 2
         success = [line[Metric.SUCCESS] for line in history]
         assert np.mean(success[-2:]) > np.mean(success[:2]) + 0.12
         assert all(sum(line[phase] for phase in PHASES) > 0 for line in history)
 
-    @pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.slow), 3])
-    @pytest.mark.slow
-    def test_no_token_is_older_than_promised_however_slow_an_environment_is(
-        self, tmp_path: Path, begin: Callable[..., Any], n: int
-    ) -> None:
-        changes = {"environments": [{"id": UNEVEN}], "rollout.groups_per_update": 4, "rollout.group_size": 4}
-        algo = begin(n=n, **changes)
-        history = go(algo)
-        assert 1 <= max(line[Metric.STALENESS_MAX] for line in history) <= n
-        assert len(trained(tmp_path)) == len(set(trained(tmp_path))) == 6 * 16
-        late = [t for t in stored(tmp_path) if t.failure is not None]
-        assert all(family_key(t.task) == "Uneven/slow" and t.failure and t.failure.kind == "Late" for t in late)
-
-    @pytest.mark.slow
     def test_slow_learner_does_not_hold_up_rollouts_and_attempts_go_on_across_an_update(
         self, tmp_path: Path, begin: Callable[..., Any]
     ) -> None:
@@ -147,7 +83,7 @@ class TestRollouts:
 
         algo._learn = slowly
         algo.begin()
-        history = go(algo)
+        history = train(algo)
         attempts = stored(tmp_path)
         assert all(any(begun < t.finished_at < ended for t in attempts) for begun, ended in spans[:3])
         assert any(line[Metric.OVERLAP] > 0 for line in history)
@@ -161,7 +97,6 @@ class TestRollouts:
         mixed = [line for line in history if 0 < line[Metric.STALENESS_MEAN] < line[Metric.STALENESS_MAX]]
         assert mixed
 
-    @pytest.mark.slow
     def test_runner_that_dies_in_flight_costs_no_attempt(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
         changes = {"environments": [{"id": UNEVEN, "families": ["slow"]}], "rollout.runners": 2, "train.updates": 4}
         algo = begin(n=3, **changes, **{"rollout.concurrency": 32})
@@ -172,24 +107,23 @@ class TestRollouts:
             return learn(groups)
 
         algo._learn = slowly
-        go(algo, 1)
+        train(algo, 1)
         taken = set(algo.source.players._desks[1].plans)
         ray.kill(algo.env_runner_group._worker_manager.actors()[1], no_restart=False)
-        history = go(algo)
+        history = train(algo)
         assert len(history) == 3
         ids = trained(tmp_path)
         assert len(ids) == len(set(ids)) == 4 * 64
         assert taken & set(ids)
         assert {t.failure.kind for t in stored(tmp_path) if t.failure} <= {"Late"}
 
-    @pytest.mark.slow
     def test_attempt_that_freezes_its_runner_fails_alone(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
         changes = {
             "environments": [{"id": ONCE, "settings": {"marker": str(tmp_path / "marker")}}],
             "rollout.turn_timeout_s": 2.0,
             "train.updates": 3,
         }
-        history = go(begin(n=3, **changes))
+        history = train(begin(n=3, **changes))
         assert sum(line[Metric.FAILURES] for line in history) == 1
         (failed,) = [t for t in stored(tmp_path) if t.failure is not None]
         assert failed.failure is not None
@@ -197,24 +131,15 @@ class TestRollouts:
         assert "language_envs.py" in failed.failure.message
         assert len(set(trained(tmp_path))) == 3 * 64
 
-    @pytest.mark.slow
-    def test_run_whose_attempts_all_fail_says_so(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
-        changes = {"environments": [{"id": RAISING}], "rollout.quarantine": {"window": 10_000}}
-        algo = begin(**changes)
-        with pytest.raises(HubError, match="no group can be trained"):
-            go(algo)
-
-    @pytest.mark.slow
     def test_evaluation_plays_beside_the_attempts_that_are_under_way(
         self, tmp_path: Path, begin: Callable[..., Any]
     ) -> None:
         algo = begin(n=2, **{"train.updates": 4})
-        go(algo, 2)
+        train(algo, 2)
         assert 0 < algo.evaluate()["env_runners"]["success"] < 1
-        go(algo)
+        train(algo)
         assert len(set(trained(tmp_path))) == 4 * 64
 
-    @pytest.mark.slow
     def test_killed_run_makes_its_updates_again_and_loses_no_prompt(
         self, tmp_path: Path, begin: Callable[..., Any]
     ) -> None:
@@ -231,7 +156,7 @@ class TestRollouts:
         told = killed_after(5, ["train", str(tmp_path / "e.yaml"), "--run", "r"], metrics)
         algo = begin(n=2, **changes)
         assert algo.done == 3
-        history = go(algo)
+        history = train(algo)
         assert [line[Metric.SUCCESS] for line in history[:2]] == [line[Metric.SUCCESS] for line in told[3:5]]
         assert [line[Metric.POLICY_LOSS] for line in history[:2]] == [line[Metric.POLICY_LOSS] for line in told[3:5]]
         ids = trained(tmp_path)

@@ -131,15 +131,6 @@ def test_a_wrong_answer_without_digits_is_one_of_another_task() -> None:
     assert texts[1:] == ["<answer>red</answer>", "<answer>blue</answer>"] * 4 + ["<answer>red</answer>"]
 
 
-def test_only_what_the_assistant_says_is_to_be_learnt() -> None:
-    for demonstration in made(WarmStart(formats=FORMATS, wrong=0.5), 30):
-        question, answer = demonstration.messages
-        said = [i for i, own in zip(demonstration.ids, demonstration.mask, strict=True) if own]
-        heard = [i for i, own in zip(demonstration.ids, demonstration.mask, strict=True) if not own]
-        assert TOKENIZER.decode(said) == f"{answer.content}<|end|>"
-        assert TOKENIZER.decode(heard) == f"<|user|>{question.content}<|end|><|assistant|>"
-
-
 def test_an_episode_of_several_turns_is_one_sequence() -> None:
     settings = WarmStart(formats=("{work} It is {answer}!",))
     (demonstration,) = demonstrations([(Count(), Task("Count", "1", "up", 2, 0))], settings, TOKENIZER, seed=0)
@@ -263,15 +254,6 @@ def test_chat_template_frames_messages_with_special_tokens() -> None:
     assert [i for i in ids if i < len(SPECIAL)] == BUILT.convert_tokens_to_ids(
         ["<|system|>", "<|end|>", "<|user|>", "<|end|>", "<|assistant|>"]
     )
-
-
-def test_training_a_tokenizer_twice_gives_the_same_one() -> None:
-    again = build_tokenizer(iter(TEXTS), vocabulary=400)
-    assert again.get_vocab() == BUILT.get_vocab()
-
-
-def test_the_vocabulary_is_bounded() -> None:
-    assert len(build_tokenizer(TEXTS, vocabulary=300)) == 300
 
 
 def test_a_vocabulary_without_room_for_all_bytes_is_refused() -> None:

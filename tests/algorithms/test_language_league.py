@@ -4,23 +4,20 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from loomrl.algorithms.language.league import standings
 from loomrl.artifacts import open_artifacts
 from loomrl.experiments.cli import app
-from loomrl.hub import EVERYTHING, open_hub
-from loomrl.store import beside
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Trajectory
-from tests.algorithms.language_support import RAY, build, experiment, weights
+from tests.algorithms.language_support import ENVIRONMENTS, RAY, build, same, stored, weights
 
 pytestmark = RAY
 LEAGUE = {"every": 1, "members": 2, "present_share": 0.3, "scripted_share": 0.1}
 DUEL = {
-    "environments": [{"id": "tests.algorithms.language_envs:DuelEnvironment", "settings": {"opponent": LEAGUE}}],
+    "environments": [{"id": f"{ENVIRONMENTS}DuelEnvironment", "settings": {"opponent": LEAGUE}}],
     "rollout.groups_per_update": 6,
     "rollout.group_size": 4,
     "train.checkpoint_every": 1,
@@ -48,11 +45,10 @@ def run(folder: Path, updates: int, *, unsaved: int = 0, **changes: Any) -> Ran:
 
 
 def attempts(folder: Path) -> dict[str, Trajectory]:
-    with open_hub(beside(f"sqlite:///{folder}/loom.db", "r"), experiment(folder).hub) as hub:
-        return {attempt.id: attempt for _, attempt in hub.replay(selection=EVERYTHING)}
+    return {attempt.id: attempt for attempt in stored(folder)}
 
 
-def stored(folder: Path) -> list[str]:
+def checkpoints(folder: Path) -> list[str]:
     return [name.rpartition("/")[2] for name in open_artifacts(str(folder / "artifacts")).list_names("runs/r")]
 
 
@@ -68,7 +64,7 @@ def test_run_that_was_resumed_meets_the_opponents_of_one_that_never_stopped(
     folder, learnt = whole
     run(tmp_path, 4, unsaved=1)
     again = run(tmp_path, 6)
-    assert all(np.array_equal(learnt.weights[name], again.weights[name]) for name in learnt.weights)
+    assert same(learnt.weights, again.weights)
     assert _without_urls(again.league) == _without_urls(learnt.league)
     mine = attempts(folder)
     theirs = attempts(tmp_path)
@@ -95,8 +91,8 @@ def test_versions_in_the_pool_keep_their_checkpoints_and_those_that_left_lose_th
     kept = {f"{version:06d}" for version, *_ in learnt.league["members"]}
     left = {f"{version:06d}" for version in learnt.league["left"]}
     assert len(kept) == 2
-    assert kept | left <= {*stored(folder)}
-    best = {*stored(folder)} - kept - left - {"000000", "000006"}
+    assert kept | left <= {*checkpoints(folder)}
+    best = {*checkpoints(folder)} - kept - left - {"000000", "000006"}
     assert len(best) <= 1  # the best version is kept in any case
 
 

@@ -22,7 +22,6 @@ from loomrl.errors import PolicyError
 from loomrl.inference.engine import Request
 from loomrl.inference.model import open_model
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed, seal, stage, unstage
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import RAY, build
@@ -131,7 +130,7 @@ def test_what_stays_wrong_stops_the_run_by_name_and_nobody_acts_with_it(
     runner = warm.env_runner_group.local_env_runner
     request = Request(torch.arange(4).numpy().astype("int32"), Sampling(max_tokens=2), frozenset(), 0)
     with pytest.raises(PolicyError, match="rejected"):
-        asyncio.run(runner._hold.generate(request))
+        asyncio.run(runner.engine.generate(request))
     played = warm._runners.play(warm.source._plan(warm._actor(2), 0))
     assert {attempt.failure.boundary for attempt in played if attempt.failure} == {"policy"}
     assert all(attempt.failure for attempt in played)
@@ -146,7 +145,6 @@ def test_missed_update_too_small_for_the_tolerance_is_seen_by_answers_that_did_n
     plant(algo, monkeypatch, miss, tmp_path, 99)
     with pytest.raises(PolicyError, match="bit by bit as it did before the update"):
         algo.train()
-    algo.stop()
 
 
 def test_damage_that_only_early_positions_read_is_seen_by_the_shortest_probe(
@@ -183,7 +181,6 @@ def test_fault_in_a_remote_runner_is_named_with_the_runner(tmp_path: Path) -> No
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
     with pytest.raises(PolicyError, match=r"published twice.*Engine 0, probe \d: .* off what the learner says"):
         algo.train()
-    algo.stop()
 
 
 LONG = 800
@@ -191,13 +188,12 @@ LONG = 800
 
 
 class Threaded:
-    """One engine behind its hold on an event loop of its own, which goes on while others compute.
+    """One engine on an event loop of its own, which goes on while others compute.
 
     Before its first weights, requests with the same prompts are opened, so long that they outlive two publications.
     """
 
     def __init__(self, engine: TorchEngine, requests: Sequence[Request] = ()) -> None:
-        self.hold = Hold(engine)
         self.engine = engine
         self.requests = requests
         self.loop = asyncio.new_event_loop()
@@ -213,27 +209,27 @@ class Threaded:
         """Probed at once, while requests with the probes' prompts are open that were begun with the old weights."""
         if self.requests and not self.siblings:
             long = [replace(one, sampling=Sampling(max_tokens=LONG)) for one in self.requests]
-            self.siblings = [asyncio.create_task(self.hold.generate(one)) for one in long]
+            self.siblings = [asyncio.create_task(self.engine.generate(one)) for one in long]
             while self.engine.statistics.sampled_tokens < len(long):  # noqa: ASYNC110 - steps of this loop
                 await asyncio.sleep(0)
-        await self.hold.load(sealed)
-        self.answers = await self.hold.probe(self.requests)
+        await self.engine.take(sealed)
+        self.answers = await self.engine.probe(self.requests)
 
     def probe(self, requests: Sequence[Request]) -> list[list[Any]]:
-        return [self.answers if requests == self.requests else self.run(self.hold.probe(requests))]
+        return [self.answers if requests == self.requests else self.run(self.engine.probe(requests))]
 
     def admit(self, version: int) -> None:
-        self.hold.admit(version)
+        self.run(self.engine.admit(version))
 
     def reject(self, cause: str) -> None:
-        self.hold.reject(cause)
+        self.run(self.engine.reject(cause))
 
     def run(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
 
     def close(self) -> None:
         self.run(asyncio.wait(self.siblings)) if self.siblings else None
-        self.run(self.hold.close())
+        self.run(self.engine.close())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()

@@ -1,5 +1,6 @@
 """Experience replay of token policies: what is replayed, its age, what it teaches, and that it repeats exactly."""
 
+import functools
 import json
 import zlib
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loomrl.algorithms.language import learner as learning
-from loomrl.algorithms.language.algorithm import METRICS, Language
+from loomrl.algorithms.language.algorithm import Language
 from loomrl.algorithms.language.group_replay import GroupReplay, replay_metrics
 from loomrl.algorithms.language.learner import ADVANTAGE
 from loomrl.algorithms.language.lesson import lesson_of
@@ -23,44 +24,39 @@ from loomrl.config import GRPO, HubConfig, ReplayConfig
 from loomrl.errors import ConfigError
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.hub import EVERYTHING, Hub, open_hub
-from loomrl.store import beside
 from loomrl.telemetry.metric import Metric
-from loomrl.types import End, Failure, Group, Message, Reward, Task, Tokens, Trajectory, Turn
-from tests.algorithms.language_support import QUIET, build, experiment, weights
+from loomrl.types import Failure, Group, Reward, Trajectory
+from tests.algorithms.attempts import HANG, attempt, turn
+from tests.algorithms.language_support import (
+    QUIET,
+    build,
+    experiment,
+    finish,
+    learn,
+    same,
+    timeless,
+    train,
+    weights,
+)
 from tests.algorithms.test_language_stream import Simulated, streaming, update
 
 pytestmark = QUIET
 with_ray = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster")]
 
 REPLAY = {"rollout.replay": {"groups": 8, "max_age": 2}}
-RAISED = Failure("environment", "RuntimeError", "no mood for this")
-
-
 # -- what is replayed -------------------------------------------------------------------------------------------------
 
 
-def attempt(group: str, sibling: int, reward: float, *, version: int, failed: bool = False) -> Trajectory:
-    tokens = Tokens.of(range(4), [False, True, True, True], [0.0, -0.5, -1.5, -0.25], [-1, version, version, version])
-    turn = Turn((Message("user", "?"),), "x", Reward(reward, {}, reward), tokens)
-    return Trajectory(
-        id=f"{group}/{sibling}",
-        task=Task("Ascii", "0.1.0", "plain", 1, 0),
-        turns=(turn,),
-        end=End.FAILED if failed else End.TERMINATED,
-        reward=Reward() if failed else turn.reward,
-        group=group,
-        group_size=3,
-        first_version=version,
-        last_version=version,
-        run="r",
-        failure=RAISED if failed else None,
-    )
+def played(id: str, reward: float, version: int, failure: Failure | None = None) -> Trajectory:
+    group = id.rpartition("/")[0]
+    own = {"group": group, "group_size": 3, "first_version": version, "last_version": version, "run": "r"}
+    return attempt(id, [turn(1, 3, reward, version)], failure=failure, **own)
 
 
 def a_group(name: str, *, version: int, rewards: Sequence[float] = (0.0, 1.0)) -> Group:
     """One whose last attempt failed."""
-    usable = [attempt(name, sibling, reward, version=version) for sibling, reward in enumerate(rewards)]
-    return Group(name, (*usable, attempt(name, len(rewards), 0.0, version=version, failed=True)))
+    usable = [played(f"{name}/{sibling}", reward, version) for sibling, reward in enumerate(rewards)]
+    return Group(name, (*usable, played(f"{name}/{len(rewards)}", 0.0, version, HANG)))
 
 
 @contextmanager
@@ -69,7 +65,7 @@ def replayed_from(folder: Path, groups: int = 4, max_age: int = 2) -> Iterator[t
         yield hub, GroupReplay(ReplayConfig(groups=groups, max_age=max_age), hub, seed=7)
 
 
-def learn(hub: Hub, replay: GroupReplay, version: int, groups: Sequence[Group]) -> None:
+def observe(hub: Hub, replay: GroupReplay, version: int, groups: Sequence[Group]) -> None:
     hub.append([attempt for group in groups for attempt in group.trajectories])
     replay.observe(groups, version)
 
@@ -78,7 +74,7 @@ def test_a_replayed_group_is_what_was_learnt_from_as_it_is_on_record(tmp_path: P
     with replayed_from(tmp_path) as (hub, replay):
         groups = [a_group(f"r/0/{index}", version=0) for index in range(6)]
         assert replay.draw(0) == []
-        learn(hub, replay, 0, groups)
+        observe(hub, replay, 0, groups)
         drawn = replay.draw(1)
         assert len({group.id for group in drawn}) == 4
         by_name = {group.id: group for group in groups}
@@ -98,7 +94,7 @@ def test_where_groups_without_signal_are_dropped_replayed_ones_are_too_and_are_n
 
 def test_a_group_of_which_an_attempt_was_deleted_is_replayed_no_more(tmp_path: Path) -> None:
     with replayed_from(tmp_path, max_age=9) as (hub, replay):
-        learn(hub, replay, 0, [a_group("r/0/0", version=0), a_group("r/0/1", version=0)])
+        observe(hub, replay, 0, [a_group("r/0/0", version=0), a_group("r/0/1", version=0)])
         hub.delete(["r/0/0/1"])
         assert [group.id for group in replay.draw(1)] == ["r/0/1"]
         assert replay.state_dict().keys() == {"r/0/1"}
@@ -132,7 +128,7 @@ def test_no_replayed_token_is_older_than_the_bound_and_a_resumed_run_draws_the_s
             found = replay_metrics(groups, again, version)
             assert found.get(Metric.REPLAY_AGE_MAX, 0) <= max_age
             assert found[Metric.REPLAY_SHARE] == pytest.approx(len(again) / (len(again) + len(groups)))
-            learn(hub, replay, version, groups)
+            observe(hub, replay, version, groups)
         resumed = GroupReplay(replay.settings, hub, seed=7)
         resumed.load_state_dict(kept)
         for version in range(3, len(late)):
@@ -222,18 +218,6 @@ def test_an_algorithm_of_ones_own_is_asked_the_same(tmp_path: Path) -> None:
 # -- what it teaches, and that it repeats -----------------------------------------------------------------------------
 
 
-def train(algo: Any, updates: int | None = None) -> list[dict[str, float]]:
-    history: list[dict[str, float]] = []
-    while algo.stopped is None and (updates is None or len(history) < updates):
-        history.append(algo.train()[METRICS])
-    return history
-
-
-def told(line: dict[str, float]) -> dict[str, float]:
-    """The metrics that do not depend on time."""
-    return {name: value for name, value in line.items() if not name.startswith(("time", "throughput"))}
-
-
 class TestRuns:
     pytestmark = with_ray
 
@@ -256,82 +240,36 @@ class TestRuns:
         assert max(line.get(Metric.REPLAY_AGE_MAX, 0) for line in history) == 2
         assert {line[Metric.STALENESS_MAX] for line in history} == {0}
         by_ids = {t.tokens.ids_T.tobytes(): t for t in record.values() if t.tokens is not None}
-        last = taught[-1]
+        last = [(sample, by_ids[sample.ids_T.tobytes()]) for sample in taught[-1]]
         assert len(last) == 16 * 8
-        ages = set()
-        for sample in last:
-            stored = by_ids[sample.ids_T.tobytes()]
-            assert stored.tokens is not None
-            mask_T = sample.mask_T
-            age = 3 - stored.first_version
-            ages.add(age)
-            assert (sample.columns[AGE][mask_T] == age).all()
-        fresh = [t for t in record.values() if t.first_version == 3]
-        assert len(fresh) == 64
-        assert ages == {0, 1, 2}
-        for group in {by_ids[sample.ids_T.tobytes()].group for sample in last[64:]}:
-            siblings = [t for t in record.values() if t.group == group]
-            rewards = np.array([t.reward.total for t in siblings])
-            expected = {t.id: (t.reward.total - rewards.mean()) / rewards.std() for t in siblings}
-            for sample in last[64:]:
-                stored = by_ids[sample.ids_T.tobytes()]
-                if stored.group != group or stored.tokens is None:
-                    continue
-                np.testing.assert_array_equal(sample.columns[ENGINE], stored.tokens.logprobs_T)
-                np.testing.assert_allclose(sample.columns[ADVANTAGE][sample.mask_T], expected[stored.id], rtol=1e-5)
+        assert {played.first_version for _, played in last} == {3, 2, 1}
+        for sample, played in last:
+            assert played.tokens is not None
+            assert (sample.columns[AGE][sample.mask_T] == 3 - played.first_version).all()
+            np.testing.assert_array_equal(sample.columns[ENGINE], played.tokens.logprobs_T)
+            rewards = np.array([t.reward.total for t in record.values() if t.group == played.group])
+            expected = (played.reward.total - rewards.mean()) / rewards.std()
+            np.testing.assert_allclose(sample.columns[ADVANTAGE][sample.mask_T], expected, atol=1e-6)
 
     @pytest.mark.parametrize("kind", ["grpo", "ppo"])
     def test_resumed_run_equals_one_that_never_stopped_and_nothing_is_fresh_twice(
         self, tmp_path: Path, kind: str
     ) -> None:
-        changes = {**REPLAY, "rollout.replay.max_age": 4, "rollout.groups_per_update": 4, "train.checkpoint_every": 3}
-        algo = build(tmp_path / "whole", kind, **changes)
-        history = train(algo)
-        whole = weights(algo)
-        algo.stop()
-        algo = build(tmp_path / "parts", kind, **changes)
-        train(algo, 5)
-        algo.stop()
-        algo = build(tmp_path / "parts", kind, **changes)
-        rest = train(algo)
-        parts = weights(algo)
-        algo.stop()
-        assert all(np.array_equal(whole[name], parts[name]) for name in whole)
-        assert [told(line) for line in history[3:]] == [told(line) for line in rest]
-        with open_hub(beside(f"sqlite:///{tmp_path}/parts/loom.db", "r"), HubConfig()) as hub:
-            stats = hub.stats().environments["Ascii"]
-            assert (stats.acked, stats.trajectories) == (6 * 4, 6 * 32)
+        changes = {**REPLAY, "rollout.replay.max_age": 4, "rollout.groups_per_update": 4, "train.updates": 5}
+        whole, parts = (functools.partial(build, tmp_path / name, kind, **changes) for name in ("whole", "parts"))
+        history = train(algo := whole())
+        finish(parts(), 3)  # of which the checkpoint has two
+        rest = train(again := parts())
+        assert same(weights(algo), weights(again))
+        assert [timeless(line) for line in history[2:]] == [timeless(line) for line in rest]
+        stats = again.source.hub.stats().environments["Ascii"]
+        assert (stats.acked, stats.trajectories) == (5 * 4, 5 * 32)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["ppo", "grpo", "rloo", "reinforce"])
     def test_every_policy_gradient_learns_with_replay(self, tmp_path: Path, kind: str) -> None:
-        history = train(algo := build(tmp_path, kind, **REPLAY, **{"train.updates": 14}))
-        algo.stop()
-        success = [line[Metric.SUCCESS] for line in history]
-        assert np.mean(success[-2:]) > np.mean(success[:2]) + 0.12
+        history = learn(build(tmp_path, kind, **REPLAY, **{"train.updates": 14}))
         assert all(line[Metric.REPLAY_AGE_MAX] <= 2 for line in history[1:])
-
-    @pytest.mark.slow
-    def test_two_learners_share_replayed_groups_as_fresh_ones(self, tmp_path: Path) -> None:
-        changes = {**REPLAY, "algorithm.optimizer.learning_rate": 1e-3}
-        one = build(tmp_path / "one", "ppo", **changes)
-        two = build(tmp_path / "two", "ppo", **changes, **{"algorithm.learners.count": 2})
-        for _ in range(2):
-            alone = one.train()[METRICS]
-            shared = two.train()[METRICS]
-        assert alone[Metric.REPLAY_SHARE] == shared[Metric.REPLAY_SHARE] > 0.3
-        for name in (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.GRADIENT_NORM, Metric.POLICY_IMPORTANCE):
-            assert shared[name] == pytest.approx(alone[name], abs=1e-4), name
-        for algo in (one, two):
-            algo.stop()
-
-    @pytest.mark.slow
-    def test_rollouts_that_overlap_replay_within_the_bound(self, tmp_path: Path) -> None:
-        changes = {"hub.max_staleness": 1, "rollout.runners": 1, "rollout.replay": {"groups": 8, "max_age": 3}}
-        history = train(algo := build(tmp_path, "ppo", **changes))
-        algo.stop()
-        assert max(line[Metric.STALENESS_MAX] for line in history) <= 1
-        assert 1 <= max(line.get(Metric.REPLAY_AGE_MAX, 0) for line in history) <= 3
 
     @pytest.mark.slow
     def test_a_restored_checkpoint_has_a_record_of_its_own(self, tmp_path: Path, caplog: Any) -> None:

@@ -1,30 +1,25 @@
 """A turn limit that rises: who has how many turns, also after a crash, and what is refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loomrl.algorithms.language.algorithm import METRICS
-from loomrl.algorithms.timing import Phases
-from loomrl.config import LanguagePolicy, TurnLimit
+from loomrl.config import TurnLimit
 from loomrl.errors import ConfigError
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
 from loomrl.hub import EVERYTHING
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
 from loomrl.types import End
-from tests.algorithms.language_support import QUIET, build, experiment
-from tests.algorithms.test_language_stream import Simulated, give_up, streaming, update
+from tests.algorithms.language_support import ENVIRONMENTS, QUIET, build, experiment, train
 
 pytestmark = QUIET
 
-RISING = {
-    "environments": [{"id": "tests.algorithms.language_envs:TalkativeEnvironment", "settings": {"max_steps": 4}}],
+RISING: dict[str, Any] = {
+    "environments": [{"id": f"{ENVIRONMENTS}TalkativeEnvironment", "settings": {"max_steps": 4}}],
     "rollout.turn_limit": {"first": 1, "more": 2, "every": 2},
 }
-TASKS = {"some": {"generate": "os:listdir"}}
 
 
 def test_the_limit_rises_by_steps() -> None:
@@ -37,32 +32,9 @@ def test_the_limit_rises_by_steps() -> None:
 def test_attempts_get_longer_until_they_have_all_turns_of_the_environment(tmp_path: Path) -> None:
     settings = {**RISING, "algorithm.model.context": 256, "rollout.groups_per_update": 2, "train.updates": 6}
     algo = build(tmp_path, **settings)
-    assert [algo.train()[METRICS][Metric.LENGTH_TURNS] for _ in range(6)] == [1, 1, 3, 3, 4, 4]
+    assert [line[Metric.LENGTH_TURNS] for line in train(algo)] == [1, 1, 3, 3, 4, 4]
     ends = {attempt.end for _, attempt in algo.source.hub.replay(selection=EVERYTHING)}
     assert ends == {End.TRUNCATED}
-    algo.stop()
-
-
-def test_what_began_before_a_crash_goes_on_with_the_limit_it_began_with(tmp_path: Path) -> None:
-    def limits(players: Simulated) -> dict[str, Any]:
-        return {plan.attempt.id: plan.settings["max_steps"] for plan, _, _ in players.open.values()}
-
-    players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3)
-    with streaming(tmp_path, players, **RISING, **{"train.checkpoint_every": 10}) as one:
-        for _ in range(2):
-            update(one, players)
-        state = json.loads(json.dumps(one.state_dict()))
-        begun = limits(players)
-    again = Simulated(lambda plan: 10_000)
-    with streaming(tmp_path, again, **RISING, **{"train.checkpoint_every": 10}) as one:
-        one.load_state_dict(state)
-        again.take_finished = give_up  # type: ignore[method-assign]
-        with pytest.raises(TimeoutError):
-            one.collect(LanguagePolicy(path="", version=one.done), Phases())
-        going_on = limits(again)
-    assert set(begun.values()) == {1}
-    assert {id: going_on[id] for id in begun} == begun
-    assert set(going_on.values()) == {1, 3}
 
 
 @pytest.mark.parametrize(

@@ -16,35 +16,15 @@ from loomrl.algorithms.timing import Phases
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
 from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import PHASES, Metric
-from loomrl.types import End, Failure, Group, Reward, Task, Tokens, Trajectory, Turn
-
-
-def turn(prompt: int, action: int, reward: float) -> Turn:
-    mask = np.repeat([False, True], [prompt, action])
-    ids = np.arange(prompt + action, dtype=np.int32)
-    tokens = Tokens(ids, mask, np.where(mask, -0.5, 0.0).astype(np.float32), np.where(mask, 0, -1).astype(np.int32))
-    return Turn((), "x", reward=Reward(reward, {"correctness": reward}, float(reward > 0)), tokens=tokens)
-
-
-def attempt(id: str, *turns: Turn, family: str = "plain", failed: bool = False) -> Trajectory:
-    total = sum(t.reward.total for t in turns)
-    return Trajectory(
-        id=id,
-        task=Task("Ascii", "1.0.0", family, 2, 0),
-        turns=turns,
-        end=End.FAILED if failed else End.TERMINATED,
-        reward=Reward() if failed else Reward(total, {"correctness": total}, float(total > 0)),
-        group="g",
-        failure=Failure("environment", "Hang", "stuck") if failed else None,
-    )
-
+from loomrl.types import Group
+from tests.algorithms.attempts import HANG, attempt, turn
 
 GROUP = Group(
     "g",
     (
-        attempt("a", turn(3, 2, 0.5), turn(2, 1, 1.0)),
-        attempt("b", turn(3, 4, 0.0)),
-        attempt("c", turn(3, 1, 0.0), failed=True),
+        attempt("a", [turn(3, 2, 0.5), turn(2, 1, 1.0)]),
+        attempt("b", [turn(3, 4)]),
+        attempt("c", [turn(3, 1)], failure=HANG),
     ),
 )
 
@@ -68,12 +48,19 @@ def test_attempts_that_were_cut_off_are_compared_with_and_not_learnt_from() -> N
     samples, names = samples_of([GROUP], stop=whole)
     assert names == ["g", "g"]
     assert [sample.size.targets for sample in samples] == [3, 0]
-    rewards = [s.columns[REWARD] for s in samples]
-    masks = [s.mask_T for s in samples]
-    made = estimate(GRPO(scale=False), rewards, masks, groups=names)
-    np.testing.assert_allclose(made.advantages[0][masks[0]], 0.75)
+    np.testing.assert_allclose(estimated(GRPO(scale=False), stop=whole)[0], 0.75)
     assert [sample.size.targets for sample in samples_of([GROUP], stop=cut)[0]] == [0, 0]
     assert lesson_of(GRPO(), [GROUP], version=0, stop=cut).dropped == 1
+
+
+def estimated(algorithm: Any, **terms: Any) -> list[np.ndarray]:
+    """The advantages of the action tokens of every sample of the group; other tokens have none."""
+    samples, names = samples_of([GROUP], **terms)
+    masks = [sample.mask_T for sample in samples]
+    values = [0.5 * mask_T.astype(np.float32) for mask_T in masks]
+    made = estimate(algorithm, [sample.columns[REWARD] for sample in samples], masks, groups=names, values=values)
+    assert all(not one_T[~mask_T].any() for one_T, mask_T in zip(made.advantages, masks, strict=True))
+    return [one_T[mask_T] for one_T, mask_T in zip(made.advantages, masks, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -86,27 +73,16 @@ def test_attempts_that_were_cut_off_are_compared_with_and_not_learnt_from() -> N
     ],
 )
 def test_every_algorithm_weighs_the_first_action_as_it_says(algorithm: Any, expected: list[float]) -> None:
-    samples, names = samples_of([GROUP])
-    rewards = [s.columns[REWARD] for s in samples]
-    masks = [s.mask_T for s in samples]
-    values = [0.5 * mask_T.astype(np.float32) for mask_T in masks]
-    made = estimate(algorithm, rewards, masks, groups=names, values=values)
-    first = [advantages[mask_T][0] for advantages, mask_T in zip(made.advantages, masks, strict=True)]
-    np.testing.assert_allclose(first, expected, atol=1e-6)
-    assert all(not advantages[~mask_T].any() for advantages, mask_T in zip(made.advantages, masks, strict=True))
+    np.testing.assert_allclose([one_K[0] for one_K in estimated(algorithm)], expected, atol=1e-6)
 
 
 def test_normalised_advantages_have_mean_zero_and_deviation_one_over_all_actions() -> None:
-    samples, names = samples_of([GROUP])
-    masks = [s.mask_T for s in samples]
-    made = estimate(Reinforce(), [s.columns[REWARD] for s in samples], masks, groups=names)
-    flat = np.concatenate([a[m] for a, m in zip(made.advantages, masks, strict=True)])
+    flat = np.concatenate(estimated(Reinforce()))
     assert (flat.mean(), flat.std()) == (pytest.approx(0, abs=1e-6), pytest.approx(1, rel=1e-3))
 
 
 def test_failures_are_counted_and_are_no_reward() -> None:
-    failure = Failure("environment", "Hang", "stuck")
-    found = measure([GROUP], [failure], family_of=lambda task: task.family)
+    found = measure([GROUP], [HANG], family_of=lambda task: task.family)
     assert found[Metric.SUCCESS] == 0.5
     assert found[Metric.REWARD_TOTAL] == 0.75
     assert (found[Metric.FAILURES], found[Metric.FAILURES.of("environment")]) == (1, 1)
@@ -167,10 +143,10 @@ def test_a_turn_is_compared_by_what_was_earned_from_it_on() -> None:
     of_all = compared(RLOO(), *attempts)
     assert of_all[0] == of_all[1] == pytest.approx([0.5] * 3)  # it is unknown which of their turns were good
     scaled = compared(GRPO(credit="turn"), *attempts)
-    for turn in range(3):
-        to_come_G = np.array([[1.5, 0.5, 0.5], [1.5, 1.5, 0.5], [0.5, 0.0, 0.0]])[:, turn]
+    for at in range(3):
+        to_come_G = np.array([[1.5, 0.5, 0.5], [1.5, 1.5, 0.5], [0.5, 0.0, 0.0]])[:, at]
         expected = (to_come_G - to_come_G.mean()) / to_come_G.std()
-        assert [one[turn] for one in scaled[:2]] == pytest.approx(expected[:2])
+        assert [one[at] for one in scaled[:2]] == pytest.approx(expected[:2])
 
 
 @pytest.mark.parametrize("algorithm", [GRPO, RLOO])
@@ -186,8 +162,8 @@ def test_an_attempt_that_is_only_compared_with_counts_by_its_total() -> None:
 
 
 def test_groups_that_differ_in_a_turn_only_have_signal_by_turn() -> None:
-    early = attempt("a", turn(3, 2, 1.0), turn(2, 1, 0.0))
-    late = attempt("b", turn(3, 2, 0.0), turn(2, 1, 1.0))
+    early = attempt("a", [turn(3, 2, 1.0), turn(2, 1)])
+    late = attempt("b", [turn(3, 2), turn(2, 1, 1.0)])
     for credit, kept in (("attempt", 0), ("turn", 2)):
         lesson = lesson_of(GRPO(dynamic_sampling=True, credit=credit), [Group("g", (early, late))], version=0)
         assert len(lesson.samples) == kept

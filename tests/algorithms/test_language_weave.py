@@ -12,13 +12,12 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from loomrl.algorithms.language import lesson
-from loomrl.algorithms.language.algorithm import METRICS
 from loomrl.algorithms.language.batch import LanguageWork
 from loomrl.algorithms.language.corpus import Flaws
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.steering import PreferenceSource, evenly
 from loomrl.algorithms.language.weave import compare_preferred
-from loomrl.config import Experiment, LanguageWeave, WarmStart
+from loomrl.config import LanguageWeave, WarmStart
 from loomrl.errors import ConfigError
 from loomrl.experiments.policies import exported
 from loomrl.gym.preference import add_preference, parse_weights, percents, preference_of
@@ -29,12 +28,28 @@ from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Message, Reward
-from tests.algorithms.language_support import build, experiment, weights
+from tests.algorithms.language_support import (
+    ENVIRONMENTS,
+    RAY,
+    build,
+    experiment,
+    finish,
+    learn_alike,
+    same,
+    train,
+    weights,
+)
 from tests.hub.hub_samples import attempt as sample_attempt
 from tests.inference.sample_models import tiny_tokenizer
 
-quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
-PULLED = "tests.algorithms.language_envs:PulledEnvironment"
+
+def with_ray(test: Any) -> Any:
+    for mark in RAY:
+        test = mark(test)
+    return test
+
+
+PULLED = f"{ENVIRONMENTS}PulledEnvironment"
 TWO = {
     "environments": [{"id": PULLED}],
     "algorithm.objectives": ["y", "b"],  # in no alphabetical order, which records have
@@ -44,16 +59,6 @@ ALL = TWO | {"algorithm.experts": 3, "algorithm.expert_rank": 4, "algorithm.crit
 
 
 # -- what a preference is ------------------------------------------------------------------------------------------
-
-
-def test_percents_sum_to_a_hundred_and_are_near() -> None:
-    rng = random.Random(0)
-    for _ in range(500):
-        given = [rng.random() for _ in range(rng.randint(1, 5))]
-        weights = {str(index): value / sum(given) for index, value in enumerate(given)}
-        rounded = percents(weights)
-        assert sum(rounded.values()) == 100
-        assert all(abs(rounded[name] - 100 * weight) < 1 for name, weight in weights.items())
 
 
 def test_preferences_are_drawn_evenly_from_all_of_them() -> None:
@@ -73,6 +78,7 @@ def test_a_preference_is_a_line_of_the_system_message() -> None:
     assert add_preference((user,), preference) == (Message("system", "Preference: right 70, short 30."), user)
     assert add_preference((system, user), preference)[0].content == "Be kind.\nPreference: right 70, short 30."
     assert add_preference((user,), None) == (user,)
+    assert sum(percents({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}).values()) == 100
     assert add_preference((user,), {"short": 0.3, "right": 0.7}) == add_preference((user,), preference)
 
 
@@ -203,68 +209,31 @@ def test_a_folder_keeps_the_experts_and_vllm_refuses_them(mixed: LlamaForCausalL
 # -- learning ------------------------------------------------------------------------------------------------------
 
 
-@quiet
-@pytest.mark.system
-@pytest.mark.usefixtures("ray_cluster")
+@with_ray
 def test_one_expert_one_critic_and_one_objective_are_ppo_to_the_last_bit(tmp_path: Path) -> None:
-    ppo = build(tmp_path / "ppo", "ppo")
-    weave = build(tmp_path / "weave", "weave")
-    for algo in (ppo, weave):
-        algo.train()
-        algo.train()
-    theirs = weights(ppo)
-    ours = weights(weave)
-    assert theirs.keys() == ours.keys()
-    assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
-    for algo in (ppo, weave):
-        algo.stop()
+    theirs, ours = (finish(build(tmp_path / kind, kind), 2) for kind in ("ppo", "weave"))
+    assert same(theirs, ours)
 
 
-@quiet
-@pytest.mark.system
-@pytest.mark.usefixtures("ray_cluster")
+@with_ray
 def test_what_is_sampled_from_a_mixture_is_what_is_learnt_and_goes_on_to_the_last_bit(tmp_path: Path) -> None:
-    whole = build(tmp_path / "whole", "weave", **ALL, **{"train.updates": 4})
-    history = [whole.train()[METRICS] for _ in range(4)]
+    whole = build(tmp_path / "whole", "weave", **ALL, **{"train.updates": 3})
+    history = train(whole)
     assert max(line[Metric.POLICY_DRIFT] for line in history) < 1e-4
     assert max(line[Metric.PUBLISH_DISTANCE] for line in history) < 1e-4
     assert history[-1][Metric.VALUE_DISAGREEMENT] > 0
     assert np.isfinite(history[-1][Metric.VALUE_CALIBRATION])
     assert sum(history[-1][Metric.EXPERT_USE.of(str(k))] for k in range(3)) == pytest.approx(1)
-    parts = build(tmp_path / "parts", "weave", **ALL, **{"train.updates": 4})
-    parts.train(), parts.train()
-    parts.stop()
-    again = build(tmp_path / "parts", "weave", **ALL, **{"train.updates": 4})
-    while again.stopped is None:
-        again.train()
-    theirs = weights(whole)
-    ours = weights(again)
-    assert {"lm_head.narrow_KRH", "lm_head.gate.weight"} <= theirs.keys()
-    assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
-    for algo in (whole, again):
-        algo.stop()
+    finish(build(tmp_path / "parts", "weave", **ALL, **{"train.updates": 3}), 2)
+    ours = finish(build(tmp_path / "parts", "weave", **ALL, **{"train.updates": 3}))
+    assert {"lm_head.narrow_KRH", "lm_head.gate.weight"} <= ours.keys()
+    assert same(weights(whole), ours)
 
 
-@quiet
-@pytest.mark.system
-@pytest.mark.usefixtures("ray_cluster")
+@with_ray
 def test_two_learners_learn_what_one_does(tmp_path: Path) -> None:
     one = build(tmp_path / "one", "weave", **ALL)
-    two = build(tmp_path / "two", "weave", **ALL, **{"algorithm.learners.count": 2})
-    first = one.train()[METRICS]
-    same = two.train()[METRICS]
-    for name in (Metric.POLICY_LOSS, Metric.VALUE_LOSS, Metric.VALUE_DISAGREEMENT):
-        assert same[name] == pytest.approx(first[name], abs=1e-5), name
-    two.train()
-    left, right = (
-        result.get()
-        for result in two.learner_group.foreach_learner(
-            lambda learner: {name: tensor.clone() for name, tensor in learner._own.state_dict().items()}
-        )
-    )
-    assert all(torch.equal(left[name], right[name]) for name in left)
-    for algo in (one, two):
-        algo.stop()
+    learn_alike(one, build(tmp_path / "two", "weave", **ALL, **{"algorithm.learners.count": 2}))
 
 
 def test_what_is_wrong_in_demonstrations_goes_by_preference_too() -> None:
@@ -295,9 +264,8 @@ def test_in_a_group_the_preference_decides_who_was_better_and_the_scale_of_rewar
     assert made(0.6) == [[0, -1, -1], [0, 1, 1], [0, 1, 1], [0, -1, -1]]
 
 
-@quiet
+@with_ray
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize(
     ("is_dealt_anew", "baseline"),
     [(False, {}), (False, GROUP), (True, {})],
@@ -311,8 +279,7 @@ def test_a_policy_does_as_its_preference_says(
     changes: dict[str, Any] = {"train.updates": 80, "rollout.groups_per_update": 16, "algorithm.optimizer.epochs": 2}
     changes |= baseline
     algo = build(tmp_path, "weave", **TWO, **changes, **{"algorithm.precision": 0.5, "train.checkpoint_every": 80})
-    for _ in range(80):
-        algo.train()
+    train(algo)
     attempts = [t for _, t in algo.source.hub.replay(selection=EVERYTHING)][-512:]
     algo.stop()
     for group in {attempt.group for attempt in attempts}:
@@ -338,27 +305,15 @@ def dealt_anew(samples_of: Callable[..., Any]) -> Callable[..., Any]:
     return dealt
 
 
-@quiet
-@pytest.mark.system
-@pytest.mark.usefixtures("ray_cluster")
+@with_ray
 def test_an_objective_that_nobody_pays_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no reward has a part named beauty; known: b, y"):
         build(tmp_path, "weave", **(TWO | {"algorithm.objectives": ["y", "beauty"]}))
 
 
-def test_weave_is_a_kind_of_language_experiment() -> None:
-    told = Experiment.parse({"name": "n", "algorithm": {"kind": "weave", "objectives": ["a", "b"]}})
-    assert isinstance(told.algorithm, LanguageWeave)
-
-
-@quiet
-@pytest.mark.system
-@pytest.mark.usefixtures("ray_cluster")
+@with_ray
 def test_a_policy_leaves_with_a_preference_for_good(tmp_path: Path) -> None:
-    algo = build(tmp_path, "weave", **TWO, **{"train.updates": 1})
-    while algo.stopped is None:
-        algo.train()
-    algo.stop()
+    finish(build(tmp_path, "weave", **TWO, **{"train.updates": 1}))
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         exported("r", db, tmp_path / "free")
         exported("r", db, tmp_path / "fixed", preference={"y": 0.7, "b": 0.3})

@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,12 @@ from loomrl.gym.curriculum import TaskDraw, TaskFamily
 from loomrl.gym.opponent import LeagueSettings, with_opponent
 from loomrl.gym.task_mixture import TaskMixture, gather
 from loomrl.telemetry.metric import Metric
-from loomrl.types import End, Failure, Group, Reward, Task, Trajectory
+from loomrl.types import Failure, Group, Reward, Task
+from tests.algorithms.attempts import attempt
 
 FAMILY = TaskFamily("Game", "board.tictactoe")
 TASK = Task("Game", "1", "board.tictactoe", 1, 0)
+GONE = Failure("episode", "Gone", "the opponent's engine is gone")
 ONLY_PAST = {"present_share": 0.0, "scripted_share": 0.0}
 
 
@@ -31,22 +34,13 @@ def past(version: int) -> dict[str, object]:
 
 def group(opponent: dict[str, object], points: list[float | None]) -> Group:
     """Attempts against this opponent; None is one that failed."""
-    task = with_opponent(TASK, opponent)
-    made = []
-    for index, each in enumerate(points):
-        failure = Failure("episode", "Gone", "the opponent's engine is gone") if each is None else None
-        made.append(
-            Trajectory(
-                id=f"g/{index}",
-                task=task,
-                turns=(),
-                end=End.TERMINATED if failure is None else End.FAILED,
-                reward=Reward(success=each or 0.0),
-                group="g",
-                failure=failure,
-                extra={"opponent_slips": 2},
-            )
-        )
+    fields: dict[str, Any] = {"task": with_opponent(TASK, opponent), "extra": {"opponent_slips": 2}}
+    made = [
+        attempt(f"g/{at}", failure=GONE, **fields)
+        if each is None
+        else attempt(f"g/{at}", reward=Reward(success=each), **fields)
+        for at, each in enumerate(points)
+    ]
     return Group("g", tuple(made))
 
 
@@ -90,8 +84,7 @@ def test_a_family_without_a_second_seat_gets_no_opponent_and_its_attempts_are_no
     assert made.draw(random.Random(1), TaskDraw(TaskFamily("Game", "puzzle.lights"), 1, 0)) is None
     before = made.state_dict()
     puzzle = Task("Game", "1", "puzzle.lights", 1, 0)
-    attempt = Trajectory(id="p", task=puzzle, turns=(), end=End.TERMINATED, reward=Reward(success=1.0), group="p")
-    made.observe([Group("p", (attempt,))])
+    made.observe([Group("p", (attempt("p", task=puzzle, reward=Reward(success=1.0)),))])
     assert made.state_dict() == before
 
 

@@ -7,18 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.control.rollout import Sequences
-from loomrl.algorithms.control.sac import SACConfig
 from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.config import ControlExperiment
-from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.experiments.shipped import resolve
-from tests.algorithms.control_support import MARKS, learn, ppo, same, success, weights
+from tests.algorithms.control_support import MARKS, learn, ppo, resumed, sac, same, success, trained, weights
 from tests.algorithms.test_ppo_settings import Theirs
 
 pytestmark = MARKS
@@ -35,41 +32,13 @@ def recalling(env: str = "Echo", keywords: Any = None, *, memory: str | None = "
     return ppo(env, keywords, network=network, **settings)
 
 
-@pytest.mark.parametrize("memory", [None, *KINDS])
+@pytest.mark.parametrize("memory", [None, "gru", "attention"])
 def test_what_was_seen_before_is_known_with_a_memory_only(memory: str | None) -> None:
-    algo = recalling(memory=memory, learning_rate=5e-3).build_algo()
+    asked = recalling(memory=memory, learning_rate=5e-3)
     if memory is None:
-        for _ in range(60):
-            algo.train()
-        assert success(algo) < 0.6
+        assert success(trained(asked, 60)) < 0.6
     else:
-        learn(algo, 0.9, 60)
-    algo.stop()
-
-
-@pytest.mark.parametrize("memory", KINDS)
-def test_the_learner_computes_the_log_probabilities_of_the_runner(memory: str) -> None:
-    algo = recalling("Echo", {"steps": 5}, memory=memory, normalize_observations=True).build_algo()
-    for _ in range(3):  # from here on nothing is small, and episodes are under way
-        algo.train()
-    learner = algo.learner_group._learner
-    rollouts = [*algo.env_runner.sample(), *algo.env_runner.sample()]
-    acted = [torch.from_numpy(rollout.valid) for rollout in rollouts]
-    table = {
-        name: torch.cat([torch.from_numpy(getattr(r, name))[valid] for r, valid in zip(rollouts, acted, strict=True)])
-        for name in ("actions", "inputs")
-    }
-    said = learner.distribution.logp(table["inputs"], table["actions"])
-    with torch.no_grad():
-        for batch in Sequences(rollouts, "cpu").dealt(table, torch.arange(16).split(6)):
-            inputs, _ = learner.forward(batch)
-            again = learner.distribution.logp(inputs, batch["actions"])
-            torch.testing.assert_close(
-                again, learner.distribution.logp(batch["inputs"], batch["actions"]), atol=1e-5, rtol=0
-            )
-    assert float(said.std()) > 0.01
-    assert not all(valid.all() for valid in acted)
-    algo.stop()
+        learn(asked.build_algo(), 0.9, 60)
 
 
 @pytest.mark.parametrize("memory", KINDS)
@@ -87,48 +56,13 @@ def test_a_memory_goes_on_across_rollouts_and_ends_with_the_episode(memory: str)
     assert rollouts[0].state is not None
     assert not rollouts[0].state.any()
     assert rollouts[1].state.any()
-    algo.stop()
 
 
-@pytest.mark.parametrize("memory", KINDS)
+@pytest.mark.parametrize("memory", ["lstm", "attention"])
 def test_a_resumed_run_ends_as_one_that_never_stopped(memory: str, tmp_path: Path) -> None:
-    asked = recalling("CartPole-v1", memory=memory, normalize_observations=True)
-    whole = asked.build_algo()
-    for _ in range(2):
-        whole.train()
-    whole.save_to_path(tmp_path / "checkpoint")
-    for _ in range(2):
-        whole.train()
-    again = asked.copy(copy_frozen=False).build_algo()
-    again.restore_from_path(tmp_path / "checkpoint")
-    for _ in range(2):
-        again.train()
-    assert same(weights(whole), weights(again))
+    whole, again = resumed(recalling("CartPole-v1", memory=memory, normalize_observations=True), tmp_path)
     np.testing.assert_array_equal(whole.env_runner._state, again.env_runner._state)
     assert whole.env_runner._state.any()
-    whole.stop()
-    again.stop()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("memory", ["gru", "lstm"])
-def test_two_learners_have_the_same_weights(memory: str) -> None:
-    algo = recalling(memory=memory, normalize_observations=True).learners(num_learners=2).build_algo()
-    for _ in range(2):
-        told = algo.train()
-    found = algo.learner_group.foreach_learner(lambda learner: learner.get_state())
-    states = [result.get()["rl_module"][DEFAULT_MODULE_ID] for result in found]
-    assert len(states) == 2
-    assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
-    assert told["learners"][DEFAULT_MODULE_ID]["num_module_steps_trained_lifetime"] > 0
-    algo.stop()
-
-
-@pytest.mark.slow
-def test_a_remote_runner_learns_what_the_one_in_this_process_does() -> None:
-    algo = recalling(learning_rate=5e-3).env_runners(num_env_runners=1).build_algo()
-    learn(algo, 0.9, 60)
-    algo.stop()
 
 
 def test_every_learner_gets_the_state_of_its_environments() -> None:
@@ -138,23 +72,6 @@ def test_every_learner_gets_the_state_of_its_environments() -> None:
     parts = rollout.split(2)
     np.testing.assert_array_equal(np.concatenate([part.state for part in parts], 1), rollout.state)
     assert [Sequences([part], "cpu").count for part in parts] == [4, 4]
-    algo.stop()
-
-
-def test_a_policy_leaves_with_its_memory(tmp_path: Path) -> None:
-    algo = recalling("CartPole-v1", normalize_observations=True).build_algo()
-    algo.train()
-    algo.policy().save(tmp_path)
-    (rollout,) = algo.env_runner.sample(num_timesteps=8 * 64, explore=False)
-    loaded = ControlPolicy.load(tmp_path)
-    state = loaded.state(8)
-    assert state is not None
-    state.numbers_BS = rollout.state[0].copy()
-    for seen, valid, actions in zip(rollout.seen[:-1], rollout.valid, rollout.actions, strict=True):
-        np.testing.assert_array_equal(loaded.act_batch(seen, state=state), actions)
-        state.forget(~valid)
-    assert not rollout.valid.all()
-    algo.stop()
 
 
 @pytest.mark.parametrize("other", [None, "lstm"])
@@ -164,8 +81,6 @@ def test_a_checkpoint_of_another_memory_is_refused(other: str | None, tmp_path: 
     one.save_to_path(tmp_path)
     with pytest.raises(ArtifactError, match=r"network.memory is \{'kind': 'gru', 'size': 16\} there and"):
         two.restore_from_path(tmp_path)
-    one.stop()
-    two.stop()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +94,7 @@ def test_a_checkpoint_of_another_memory_is_refused(other: str | None, tmp_path: 
             "network.memory has no effect on a module of your own, Theirs",
         ),
         (
-            lambda: SACConfig().environment("Identity").training(network={"memory": {"kind": "gru"}}),
+            lambda: sac(network={"memory": {"kind": "gru"}}),
             "network.memory=gru: sac learns from single steps",
         ),
         (
@@ -219,32 +134,10 @@ def test_the_shipped_tasks_are_solved_with_their_memory_and_never_without(
     assert best[1] < chance
 
 
-def weave(**settings: Any) -> Any:
-    asked = WeaveConfig().environment("Echo").debugging(seed=7)
-    settings = {
-        "learning_rate": 5e-3,
-        "minibatch_size": 64,
-        "gamma": 0.0,
-        "network": {"memory": KINDS["gru"]},
-    } | settings
-    return asked.training(**settings).env_runners(num_envs_per_env_runner=8, rollout_fragment_length=16)
-
-
 def test_weave_of_one_expert_and_one_critic_is_ppo_with_a_memory_too() -> None:
-    found = []
-    for asked in (recalling(learning_rate=5e-3), weave(experts=1, critics=1)):
-        algo = asked.build_algo()
-        for _ in range(3):
-            algo.train()
-        found.append({name: value for name, value in weights(algo).items() if "errors" not in name})
-        algo.stop()
-    assert same(*found)
-
-
-def test_experts_and_critics_share_a_memory() -> None:
-    algo = weave(experts=2, critics=2, wonder=0.1).build_algo()
-    learn(algo, 0.8, 40)
-    algo.stop()
+    own = {"experts": 1, "critics": 1}
+    theirs, ours = (weights(trained(recalling(**each), 3)) for each in ({}, {"kind": WeaveConfig, **own}))
+    assert same(theirs, {name: value for name, value in ours.items() if "errors" not in name})
 
 
 def test_steps_that_only_begin_an_episode_are_not_learnt_from() -> None:
@@ -257,4 +150,3 @@ def test_steps_that_only_begin_an_episode_are_not_learnt_from() -> None:
     turned = replace(rollout, valid=np.ones_like(rollout.valid))
     (batch,) = Sequences([turned], "cpu").dealt({"row": torch.arange(80)}, [torch.arange(8)])
     assert not batch["begins"].any()
-    algo.stop()

@@ -12,7 +12,6 @@ from loomrl.algorithms.control.step_replay import NStep, Ring, SumTree
 from loomrl.config.control import Prioritized, Replay
 from loomrl.errors import ArtifactError, ConfigError
 
-FATES = ["goes on", "ends", "is cut"]
 COLUMNS = {"seen": ((2,), np.float32), "rewards": ((), np.float32)}
 
 
@@ -114,43 +113,28 @@ def played(
     )
 
 
-@given(
-    data=st.lists(st.tuples(st.floats(-2, 2, width=32), st.sampled_from(FATES)), min_size=1, max_size=24),
-    n=st.integers(1, 4),
-    cut=st.integers(1, 24),
+@pytest.mark.parametrize("cut", [1, 3, 8])
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [
+        (1, [(0, 1, 1, 0.5), (1, 2, 2, 0), (3, 4, 4, 0.5), (4, 8, 5, 0.5), (6, 16, 7, 0.5), (7, 32, 8, 0.5)]),
+        (2, [(0, 2, 2, 0), (1, 2, 2, 0), (3, 8, 5, 0.25), (4, 8, 5, 0.5), (6, 32, 8, 0.25)]),
+        (3, [(0, 2, 2, 0), (1, 2, 2, 0), (3, 8, 5, 0.25), (4, 8, 5, 0.5)]),
+    ],
 )
-def test_n_rewards_are_summed_up_to_the_end_of_the_episode(data: list[tuple[float, str]], n: int, cut: int) -> None:
-    rewards = [reward for reward, _ in data]
-    fates = [fate for _, fate in data]
-    ended = [fate != "goes on" for fate in fates]
-    valid = [not (t and ended[t - 1]) for t in range(len(data))]
-    ended = [e and v for e, v in zip(ended, valid, strict=True)]
-    terminated = [e and fate == "ends" for e, fate in zip(ended, fates, strict=True)]
-    rewards = [r if v else 0.0 for r, v in zip(rewards, valid, strict=True)]
-    valid = [not (t and ended[t - 1]) for t in range(len(data))]
+def test_n_rewards_are_summed_up_to_the_end_of_the_episode(n: int, expected: list[Any], cut: int) -> None:
+    """Expected: the step, the sum, the observation that follows, and what its value counts."""
+    flags = np.zeros((3, 8), bool)
+    flags[0, [1, 4]] = flags[1, 1] = flags[2, [2, 5]] = True
     window = NStep(n, 0.5)
-    parts = []
-    for start in range(0, len(data), cut):
+    got: list[Any] = []
+    for start in range(0, 8, cut):
         here = slice(start, start + cut)
-        made = played(rewards[here], ended[here], terminated[here], valid[here], start)
-        parts.append(window(made, made.rewards))
-    got = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    expected = []
-    for t in range(len(data) - n + 1):
-        if not valid[t]:
-            continue
-        total = 0.0
-        k = 0
-        while True:
-            total += 0.5**k * rewards[t + k]
-            if ended[t + k] or k == n - 1:
-                break
-            k += 1
-        expected.append((t, total, t + k + 1, 0.0 if terminated[t + k] else 0.5 ** (k + 1)))
-    assert got["actions"].tolist() == [row[0] for row in expected]
-    np.testing.assert_allclose(got["rewards"], [row[1] for row in expected], atol=1e-5)
-    assert got["after"].ravel().tolist() == [row[2] for row in expected]
-    np.testing.assert_allclose(got["ahead"], [row[3] for row in expected])
+        ended, terminated, begins = (flag[here].tolist() for flag in flags)
+        made = played(REWARDS[here], ended, terminated, [not each for each in begins], start)
+        columns = window(made, made.rewards)
+        got += zip(*(columns[name].ravel().tolist() for name in ("actions", "rewards", "after", "ahead")), strict=True)
+    assert got == expected
 
 
 def test_steps_of_one_runner_never_follow_those_of_another_or_of_its_former_life() -> None:
@@ -173,3 +157,7 @@ def test_steps_of_another_learners_environments_are_not_gone_on_with(
     theirs(first, first.rewards)
     ours.load_state_dict(theirs.state_dict())
     assert ours(then, then.rewards)["actions"].tolist() == ([1, 2] if saved == here else [2])
+
+
+REWARDS = [1.0, 2.0, 0.0, 4.0, 8.0, 0.0, 16.0, 32.0]
+"""Episodes of two steps: one that ends, one that is cut, one that goes on; a step of no action lies between."""

@@ -28,10 +28,10 @@ PLACED = {"rollout.runners": 2, "placement.runner.resources": {"rollout": 1}, "p
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A head, and a node of two runners."""
+    """A head, and a node of two runners that counts two GPUs: who holds which is real, what they can do is not."""
     with authenticated(tmp_path_factory.mktemp("ray")):
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        made.add_node(num_cpus=1, resources={"rollout": 2})
+        made.add_node(num_cpus=1, num_gpus=2, resources={"rollout": 2})
         made.wait_for_nodes()
         ray.init(made.address, log_to_driver=False, logging_level="ERROR")
         yield made
@@ -53,7 +53,6 @@ def test_control_runners_go_where_the_experiment_says(cluster: Cluster) -> None:
     algo = control().build_algo()
     rollout = {node["NodeID"] for node in ray.nodes() if node["Resources"].get("rollout")}
     assert nodes_of(algo.env_runner_group) == rollout
-    algo.stop()
 
 
 def test_language_runners_and_learner_are_told_their_places(tmp_path: Path) -> None:
@@ -75,7 +74,7 @@ def test_language_runners_and_learner_are_told_their_places(tmp_path: Path) -> N
     ("changes", "said"),
     [
         ({"placement.runner.resources": {"rolout": 1}}, "2 rolout, of which Ray has 0"),
-        ({"placement.runner.gpus": 1}, "2 GPU, of which Ray has 0"),
+        ({"placement.runner.gpus": 2}, "4 GPU, of which Ray has 2"),
         ({"placement.runner.cpus": 2, "rollout.runners": 1}, "no node has all of that at once"),
         (
             {"placement.runner.cpus": 0.7},
@@ -90,9 +89,20 @@ def test_what_no_node_has_is_refused_at_once_by_name(cluster: Cluster, changes: 
     assert time.monotonic() - begun < 5
 
 
+def test_gpus_are_there_for_two_learners_and_not_for_three(cluster: Cluster) -> None:
+    one, two, three = (
+        PPOConfig.of(resolve(["control/cartpole"]).override({"learners": {"count": count, "gpus": 1}}))  # type: ignore[arg-type]
+        for count in (1, 2, 3)
+    )
+    ensure_room(one)
+    ensure_room(two)
+    with pytest.raises(ConfigError, match=r"learners.count=3 with 1 each: that is 3 GPU, of which Ray has 2"):
+        ensure_room(three)
+
+
 def test_language_refuses_a_gpu_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
-    placed = {"rollout.runners": 1, "placement.runner.gpus": 1}
-    with pytest.raises(ConfigError, match=r"rollout.runners=1 with 1 each: that is 1 GPU, of which Ray has 0"):
+    placed = {"rollout.runners": 1, "placement.runner.gpus": 3}
+    with pytest.raises(ConfigError, match=r"rollout.runners=1 with 3 each: that is 3 GPU, of which Ray has 2"):
         LanguageConfig.of(experiment(tmp_path, **placed), run="r").build_algo()
 
 

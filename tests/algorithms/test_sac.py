@@ -1,30 +1,26 @@
 """SAC: learns what it is asked for, remembers exactly, repeats itself bit for bit."""
 
-import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from ray.tune.registry import register_env
 
-from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.learner import ControlWork
 from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.sac import SAC, SACConfig, SACLearner
-from loomrl.errors import ArtifactError, ConfigError, EpisodeError
-from tests.algorithms.control_support import MARKS, STEP_S, Sleepy, Weights, learn, same, weights
+from loomrl.errors import ArtifactError, ConfigError
+from tests.algorithms.control_support import (
+    MARKS,
+    Weights,
+    agreed,
+    learn,
+    resumed,
+    sac,
+    trained,
+    weights,
+)
 
 pytestmark = MARKS
-
-
-def config(env: str = "Identity", keywords: Any = None, **settings: Any) -> SACConfig:
-    small = {"network": {"hidden": [32, 32], "activation": "relu"}, "gamma": 0.0, "batch": 64, "warmup": 64}
-    rates = {"actor_rate": 3e-3, "critic_rate": 3e-3, "temperature_rate": 3e-3}
-    made = SACConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
-    made = made.training(**(small | rates | {"replay": {"capacity": 5000}} | settings))
-    return made.reporting(min_sample_timesteps_per_iteration=200)
 
 
 @pytest.mark.parametrize(
@@ -39,93 +35,25 @@ def config(env: str = "Identity", keywords: Any = None, **settings: Any) -> SACC
 def test_what_is_seen_is_done(kind: str, bar: float, prioritized: Any) -> None:
     replay = {"capacity": 5000, "prioritized": prioritized}
     entropy = 0.2 if kind == "discrete" else -4.0
-    algo = config(keywords={"kind": kind}, replay=replay, target_entropy=entropy).build_algo()
-    learn(algo, bar, 10)
-    algo.stop()
+    learn(sac(keywords={"kind": kind}, replay=replay, target_entropy=entropy).build_algo(), bar, 10)
 
 
 @pytest.mark.parametrize("n_step", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_resumed_run_ends_as_one_that_never_stopped(n_step: int, tmp_path: Path) -> None:
-    asked = config("Pendulum-v1", gamma=0.99, n_step=n_step, normalize_observations=True)
-    whole = asked.build_algo()
-    for _ in range(2):
-        whole.train()
-    whole.save_to_path(tmp_path / "checkpoint")
-    for _ in range(2):
-        whole.train()
-    again = asked.copy(copy_frozen=False).build_algo()
-    again.restore_from_path(tmp_path / "checkpoint")
-    for _ in range(2):
-        again.train()
-    assert same(weights(whole), weights(again))
-    whole.stop()
-    again.stop()
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
-    def trained(seed: int) -> Weights:
-        algo = config().debugging(seed=seed).build_algo()
-        algo.train()
-        algo.stop()
-        return weights(algo)
-
-    one = trained(7)
-    assert same(one, trained(7))
-    assert not same(one, trained(8))
-
-
-@pytest.mark.slow
-def test_remote_runners_fill_the_memory() -> None:
-    algo = config(keywords={"kind": "box"}).env_runners(num_env_runners=2, rollout_fragment_length=8).build_algo()
-    told = algo.train()
-    assert told["env_runners"]["num_env_steps_sampled_lifetime"] == algo.learner_group._learner.ring.steps > 64
-    algo.stop()
+    resumed(sac("Pendulum-v1", sample=70, gamma=0.99, n_step=n_step, normalize_observations=True), tmp_path)
 
 
 @pytest.mark.slow
 def test_two_learners_with_a_memory_each_have_the_same_weights() -> None:
-    asked = config(keywords={"kind": "box"}).env_runners(num_envs_per_env_runner=4, rollout_fragment_length=8)
-    algo = asked.learners(num_learners=2).build_algo()
-    algo.train()
-    found = algo.learner_group.foreach_learner(lambda learner: (learner.get_state()["rl_module"], learner.ring.steps))
-    (one, kept), (other, also_kept) = [result.get() for result in found]
-    assert kept > 64
-    assert also_kept > 64
-    one, other = one["default_policy"], other["default_policy"]
-    assert all(np.array_equal(one[name], other[name]) for name in one)
-    algo.stop()
-
-
-@pytest.mark.slow
-def test_runners_collect_while_the_learner_learns(monkeypatch: pytest.MonkeyPatch) -> None:
-    register_env("Sleepy", lambda context: Sleepy(**context))
-    monkeypatch.setattr(SACLearner, "_improve", lambda learner: time.sleep(STEP_S))
-    asked = config("Sleepy", {"kind": "box"}, warmup=32).env_runners(num_env_runners=1, rollout_fragment_length=32)
-    algo = asked.reporting(min_sample_timesteps_per_iteration=28).build_algo()
-    at_once = []
-    in_turn = []
-    for _ in range(4):
-        at_once.append(seconds(algo))
-        with monkeypatch.context() as without:
-            without.setattr(SAC, "fetch_results", ControlStep.fetch_results)
-            without.setattr(SAC, "_ask", lambda algo, *, random: None)
-            in_turn.append(seconds(algo))
-    assert min(at_once) < 0.8 * min(in_turn)
-    algo.stop()
-
-
-def seconds(algo: SAC) -> float:
-    algo.train()
-    began = time.perf_counter()
-    for _ in range(5):
-        algo.train()
-    return time.perf_counter() - began
+    asked = sac(keywords={"kind": "box"}).env_runners(num_envs_per_env_runner=4, rollout_fragment_length=8)
+    algo = trained(asked.learners(num_learners=2))
+    agreed(algo)
+    assert min(result.get() for result in algo.learner_group.foreach_learner(lambda learner: learner.ring.steps)) > 64
 
 
 @pytest.mark.slow
 def test_what_runners_collect_is_counted_once_and_by_weights_of_the_last_update_but_one_at_the_oldest() -> None:
-    asked = config(keywords={"kind": "discrete"}, batch=32, warmup=16)
+    asked = sac(keywords={"kind": "discrete"}, batch=32, warmup=16)
     asked = asked.env_runners(num_env_runners=2, rollout_fragment_length=8)
     algo = asked.reporting(min_sample_timesteps_per_iteration=1).build_algo()
     net = algo.policy().net
@@ -140,7 +68,6 @@ def test_what_runners_collect_is_counted_once_and_by_weights_of_the_last_update_
     assert set(ages) == {0, 1}
     taken = sum(rollout.env_steps() for share in met for rollout in share)
     assert algo.env_steps == taken == learner.ring.steps
-    algo.stop()
 
 
 def age(net: Any, rollout: Rollout, known: list[Weights]) -> int:
@@ -156,7 +83,7 @@ def age(net: Any, rollout: Rollout, known: list[Weights]) -> int:
 
 @pytest.mark.slow
 def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) -> None:
-    asked = config("Mortal", {"marker": str(tmp_path / "died")}).env_runners(num_env_runners=2)
+    asked = sac("Mortal", {"marker": str(tmp_path / "died")}).env_runners(num_env_runners=2)
     asked = asked.env_runners(rollout_fragment_length=8).fault_tolerance(delay_between_env_runner_restarts_s=0)
     algo = asked.reporting(min_sample_timesteps_per_iteration=16).build_algo()
     gained = []
@@ -169,20 +96,11 @@ def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) ->
     assert max(gained) <= 2 * 8
     assert min(gained) < 2 * 7
     assert algo.env_steps == algo.learner_group._learner.ring.steps
-    algo.stop()
-
-
-@pytest.mark.slow
-def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_words() -> None:
-    algo = config("Misbehaving", {"how": "raises"}).env_runners(num_env_runners=1).build_algo()
-    with pytest.raises(EpisodeError, match="raised ValueError: the bridge is out"):
-        algo.train()
-    algo.stop()
 
 
 @pytest.mark.slow
 def test_what_runners_were_collecting_for_another_run_or_stage_is_not_learnt_from(tmp_path: Path) -> None:
-    asked = config("Countdown", {"steps": 3}).env_runners(num_env_runners=1, rollout_fragment_length=8)
+    asked = sac("Countdown", {"steps": 3}).env_runners(num_env_runners=1, rollout_fragment_length=8)
     algo = asked.build_algo()
     learner = algo.learner_group._learner
     met = []
@@ -202,25 +120,18 @@ def test_what_runners_were_collecting_for_another_run_or_stage_is_not_learnt_fro
     algo.training_step()
     assert min(rollout.seen.min() for rollout in met) > 3
     assert algo.env_steps > steps
-    algo.stop()
 
 
 @pytest.mark.parametrize(("env", "words"), [("Pictures", "Use ppo"), ("Identity", "Use ppo")])
 def test_spaces_that_it_does_not_take_are_named(env: str, words: str) -> None:
     keywords = {"kind": "multi_binary"} if env == "Identity" else {}
     with pytest.raises(ConfigError, match=words):
-        config(env, keywords).build_algo()
+        sac(env, keywords).build_algo()
 
 
 def test_a_memory_that_fits_nowhere_is_refused_before_training() -> None:
     with pytest.raises(ConfigError, match=r"replay.capacity=.* needs .* GB"):
-        config(replay={"capacity": 10**12, "memory_gb": 1.0}).build_algo()
-
-
-@pytest.mark.slow
-def test_a_memory_of_a_remote_learner_that_fits_nowhere_is_refused_as_well() -> None:
-    with pytest.raises(ConfigError, match=r"replay.capacity=.* needs .* GB"):
-        config(replay={"capacity": 10**12, "memory_gb": 1.0}).learners(num_learners=1).build_algo()
+        sac(replay={"capacity": 10**12, "memory_gb": 1.0}).build_algo()
 
 
 @pytest.mark.parametrize(
@@ -228,28 +139,25 @@ def test_a_memory_of_a_remote_learner_that_fits_nowhere_is_refused_as_well() -> 
 )
 def test_settings_of_a_network_that_sac_cannot_use_are_refused(network: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        config(network=network).validate()
+        sac(network=network).validate()
 
 
 @pytest.mark.parametrize("network", [{"layer_norm": True}, {"orthogonal": True, "hidden": []}])
 def test_every_shape_of_critics_is_taught(network: Any) -> None:
-    algo = config(keywords={"kind": "box"}, network=network).build_algo()
+    algo = sac(keywords={"kind": "box"}, network=network).build_algo()
     before = weights(algo)
     algo.train()
     after = weights(algo)
     critics = [name for name in after if name.startswith("critics.")]
     assert any("gains" in name for name in critics) == ("layer_norm" in network)
     assert not any(torch.equal(before[name], after[name]) for name in critics)
-    algo.stop()
 
 
 def test_a_checkpoint_of_another_memory_is_refused() -> None:
-    algo = config().build_algo()
-    other = config(replay={"capacity": 6000}).build_algo()
+    algo = sac().build_algo()
+    other = sac(replay={"capacity": 6000}).build_algo()
     with pytest.raises(ArtifactError, match=r"replay.capacity is 5000 in this checkpoint and 6000 here"):
         other.set_state(algo.get_state())
-    algo.stop()
-    other.stop()
 
 
 @pytest.mark.parametrize(
@@ -257,7 +165,7 @@ def test_a_checkpoint_of_another_memory_is_refused() -> None:
     [({"hidden": []}, r"network.hidden=\[\] needs our own"), ({"layer_norm": True}, "network.layer_norm")],
 )
 def test_networks_that_rllibs_own_way_does_not_know_are_refused(network: Any, words: str) -> None:
-    asked = config("Pendulum-v1", network=network).callbacks(on_episode_end=lambda **_: None)
+    asked = sac("Pendulum-v1", network=network).callbacks(on_episode_end=lambda **_: None)
     asked.changes.pop("replay")
     with pytest.raises(ConfigError, match=words):
         asked.build_algo()
@@ -265,11 +173,10 @@ def test_networks_that_rllibs_own_way_does_not_know_are_refused(network: Any, wo
 
 @pytest.mark.slow
 def test_what_the_fast_way_cannot_do_goes_rllibs_own_way() -> None:
-    asked = config("Pendulum-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
+    asked = sac("Pendulum-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
     asked.changes.pop("replay")
     algo = asked.build_algo()
     assert algo.config.fallback_reasons == ("callback on_episode_end",)
     assert algo.train()["env_runners"]["num_env_steps_sampled_lifetime"] >= 200
     with pytest.raises(ConfigError, match=r"policy\(\) .* because of callback on_episode_end"):
         algo.policy()
-    algo.stop()

@@ -1,6 +1,7 @@
 """Items that are learnt from frozen rows: which answers, which pairs, how old they are, and in which order."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,21 +48,23 @@ def by_trajectory(*feedback: Feedback) -> dict[str, list[Feedback]]:
     return {one.trajectory: [each for each in feedback if each.trajectory == one.trajectory] for one in feedback}
 
 
-# -- rewards -----------------------------------------------------------------------------------------------------------
+def named(items: Sequence[ServedItem]) -> list[str]:
+    """The answers of every item by trajectory and call, the preferred one first."""
+    return [" over ".join(f"{one.row.trajectory}.{one.call}".strip(".") for one in item.answers) for item in items]
+
+
+def rated(**totals: float) -> list[DatasetRow]:
+    return [row(name, prompt="p", reward=total) for name, total in totals.items()]
 
 
 def test_rewards_teach_where_there_are_ids() -> None:
     rows = [row("a", reward=0.5), row("b", reward=0.5, tokens=0), row("c")]
-    assert [item.rows for item in items_of(RLOO(), rows, {})] == [(rows[0],)]
+    assert named(items_of(RLOO(), rows, {})) == ["a"]
     with pytest.raises(DataError, match=r"kind=rloo can learn from none of 2.*token ids and a reward"):
         items_of(RLOO(), rows[1:], {})
 
 
-# -- thumbs ------------------------------------------------------------------------------------------------------------
-
-
 def test_thumbs_judge_the_answer_that_they_are_about_by_their_mean() -> None:
-    rows = [row("a"), row("b"), row("c"), row("d")]
     feedback = by_trajectory(
         said("thumb", "a", 1.0, "a1"),
         said("stars", "a", 0.8, "a1"),
@@ -72,69 +75,46 @@ def test_thumbs_judge_the_answer_that_they_are_about_by_their_mean() -> None:
         said("stars", "c", 0.0),
         said("left", "d", 0.0),
     )
-    items = items_of(KTO(balance=False, desirable=2.0), rows, feedback)
-    assert [(i.answers[0].row.trajectory, i.answers[0].call, i.label) for i in items] == [
-        ("a", "a1", 2.0),
-        ("a", "a2", -1.0),
-        ("b", "", -1.0),
-    ]
+    items = items_of(KTO(balance=False, desirable=2.0), [row(name) for name in "abcd"], feedback)
+    assert (named(items), [item.label for item in items]) == (["a.a1", "a.a2", "b"], [2.0, -1.0, -1.0])
 
 
 def test_balance_makes_both_sides_count_alike_and_one_side_alone_is_refused() -> None:
     rows = [row(name) for name in "abcd"]
     feedback = by_trajectory(said("thumb", "a", 0.0), *(said("thumb", name, 1.0) for name in "bcd"))
-    labels = [item.label for item in items_of(KTO(), rows, feedback)]
-    assert labels == pytest.approx([-2.0, 2 / 3, 2 / 3, 2 / 3])
-    assert sum(labels) == pytest.approx(0)
+    assert [item.label for item in items_of(KTO(), rows, feedback)] == pytest.approx([-2.0, 2 / 3, 2 / 3, 2 / 3])
     with pytest.raises(DataError, match="all 3 are desirable"):
         items_of(KTO(), rows, {name: feedback[name] for name in "bcd"})
 
 
-# -- pairs -------------------------------------------------------------------------------------------------------------
-
-
 def test_choice_pairs_the_chosen_answer_with_the_one_it_was_chosen_over() -> None:
-    rows = [row("a"), row("b"), row("c")]
     feedback = by_trajectory(
         said("choice", "a", 1.0, "a2", over="a1"),
         said("choice", "a", 0.0, "a1", under="a2"),
         said("choice", "c", 0.0, under="b"),
         said("choice", "b", 1.0, over="c"),
     )
-    assert [item.answers for item in items_of(DPO(), rows, feedback)] == [
-        (ServedAnswer(rows[0], "a2"), ServedAnswer(rows[0], "a1")),
-        (ServedAnswer(rows[1]), ServedAnswer(rows[2])),
-    ]
-
-
-def test_choice_over_an_answer_outside_of_the_data_set_is_no_pair() -> None:
-    feedback = by_trajectory(said("choice", "a", 1.0, "a2", over="z1"), said("choice", "z", 0.0, "z1", under="a2"))
+    assert named(items_of(DPO(), [row(name) for name in "abc"], feedback)) == ["a.a2 over a.a1", "b over c"]
+    outside = by_trajectory(said("choice", "a", 1.0, "a2", over="z1"), said("choice", "z", 0.0, "z1", under="a2"))
     with pytest.raises(DataError, match="kind=dpo"):
-        items_of(DPO(), [row("a")], feedback)
+        items_of(DPO(), [row("a")], outside)
 
 
 def test_correction_is_preferred_to_what_it_corrects() -> None:
     (item,) = items_of(DPO(), [row("a")], by_trajectory(said("correction", "a", 0.2, "a1", text="better")))
-    assert (item.text, item.answers) == ("better", (ServedAnswer(row("a"), "a1"), ServedAnswer(row("a"), "a1")))
-    assert item.rows == (row("a"),)
+    assert (item.text, named([item]), item.rows) == ("better", ["a.a1 over a.a1"], (row("a"),))
 
 
 def test_rewards_pair_answers_to_the_same_prompt_that_differ_enough() -> None:
-    rows = [row(name, prompt="p", reward=total) for name, total in zip("abcd", (0.1, 0.9, 0.5, 0.4), strict=True)]
-    alone = row("z", reward=0.0)
-    pairs = [tuple(one.row.trajectory for one in item.answers) for item in items_of(DPO(), [*rows, alone], {})]
-    assert pairs == [("b", "a"), ("c", "d")]
-    pairs = [tuple(one.row.trajectory for one in item.answers) for item in items_of(DPO(margin=0.5), rows, {})]
-    assert pairs == [("b", "a")]
-
-
-# -- the best ----------------------------------------------------------------------------------------------------------
+    rows = rated(a=0.1, b=0.9, c=0.5, d=0.4)
+    assert named(items_of(DPO(), [*rows, row("z", reward=0.0)], {})) == ["b over a", "c over d"]
+    assert named(items_of(DPO(margin=0.5), rows, {})) == ["b over a"]
 
 
 def test_best_of_each_domain_are_followed_and_nothing_below_the_least_reward() -> None:
     rows = [row(f"c{n}", reward=n / 4) for n in range(4)] + [row(f"w{n}", domain="w", reward=n / 10) for n in range(3)]
-    assert [i.rows[0].trajectory for i in items_of(RAFT(best=0.5), [*rows, row("x")], {})] == ["c3", "c2", "w2", "w1"]
-    assert [i.rows[0].trajectory for i in items_of(RAFT(best=0.5, min_reward=0.5), rows, {})] == ["c3", "c2"]
+    assert named(items_of(RAFT(best=0.5), [*rows, row("x")], {})) == ["c3", "c2", "w2", "w1"]
+    assert named(items_of(RAFT(best=0.5, min_reward=0.5), rows, {})) == ["c3", "c2"]
     with pytest.raises(DataError, match="kind=raft"):
         items_of(RAFT(min_reward=2.0), rows, {})
 

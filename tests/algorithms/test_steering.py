@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loomrl.algorithms.moving import FixedPreference, open_moving
 from loomrl.config.weave import Weave
-from loomrl.control.preference import Always, Leaning, Simplex, check_preference
+from loomrl.control.preference import Always, Leaning, Simplex
 
 SPAN = {"best_G": np.array([1.0, 2.0]), "width_G": np.array([1.0, 4.0])}
 ADAPTIVE = {"kind": "adaptive", "momentum": 0.5, "episodes": 2}
@@ -49,23 +49,6 @@ def test_a_share_of_episodes_has_the_present_preference_and_the_others_are_of_th
     others = drawn[drawn[:, 0] != 0.5]
     assert 0.7 < len(others) / 2000 < 0.8
     assert others[:, 0].min() > 0.5
-
-
-@given(st.lists(returns, max_size=8))
-def test_a_preference_that_moves_stays_one(rounds: list[list[tuple[float, float]]]) -> None:
-    lagging = moving(ADAPTIVE)
-    for some in rounds:
-        lagging.observe(np.reshape(some, (-1, 2)), **SPAN)
-        check_preference(lagging.weights_G, 2)
-
-
-@given(st.lists(returns, max_size=8))
-def test_a_multiplier_is_never_negative_nor_above_its_ceiling(rounds: list[list[tuple[float, float]]]) -> None:
-    held = moving(CONSTRAINED)
-    for some in rounds:
-        held.observe(np.reshape(some, (-1, 2)), **SPAN)
-        assert held.multipliers_G[0] == 0.0
-        assert 0.0 <= held.multipliers_G[1] <= 2.0
 
 
 def test_a_multiplier_grows_by_what_is_missing_and_is_damped_by_what_is_missing_now() -> None:

@@ -26,7 +26,7 @@ from loomrl.gym.policy import ConstantPolicy, OraclePolicy, PolicyFactory
 from loomrl.hub import open_hub
 from loomrl.hub.open import open_endpoint_hub
 from loomrl.load import dump
-from loomrl.picture import drawn
+from loomrl.picture import to_png
 from loomrl.release.controller import Controller
 from loomrl.release.ledger import ReleaseDraft, begin_release
 from loomrl.serving.split import choose_arm
@@ -98,7 +98,6 @@ PAGES = {
     "endpoint": "/endpoints/support",
     "releases": "/releases",
     "release": "/releases/support-1",
-    "evidence": "/releases/support-1/evidence",
     "verdicts": "/verdicts",
     "verdict": "/verdicts/verdict-1",
     "rewards": "/rewards",
@@ -111,7 +110,7 @@ PAGES = {
     "monitor": "/monitor",
     "feedback": "/feedback",
     "explore": "/explore",
-    "audit": "/audit?kind=run&subject=math-1",
+    "audit": "/audit",
     "keys": "/keys",
 }
 """Every page, by the name of its picture."""
@@ -428,7 +427,7 @@ def with_picture() -> Trajectory:
     image = np.zeros((48, 64, 3), np.uint8)
     image[8:40, 12:52] = (42, 120, 214)
     asked_of = Turn(
-        (Message("user", "Which colour is the box?", (drawn(image),)),), "<answer>blue</answer>", Reward(1.0, {}, 1.0)
+        (Message("user", "Which colour is the box?", (to_png(image),)),), "<answer>blue</answer>", Reward(1.0, {}, 1.0)
     )
     return talk("picture", (asked_of,), task=Task("Multimodal", "1.0.0", "colour", 1, 5))
 

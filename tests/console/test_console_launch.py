@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loomrl.experiments.launch import LocalLauncher
+from loomrl.experiments.coordinate.work import LocalLauncher
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.runs import RUNS, RunStatus, asked_to_stop, finish_run, start_run

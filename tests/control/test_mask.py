@@ -39,6 +39,7 @@ MEMORIES: dict[str, Any] = {
     "attention": Attention(window=4, size=8, heads=2),
 }
 KINDS = ("discrete", "multi_discrete")
+BOTH = [(KINDS[at % 2], memory) for at, memory in enumerate((*MEMORIES, "none"))]
 
 
 def observed(choices: int = 5) -> spaces.Dict:
@@ -158,8 +159,7 @@ def test_random_actions_are_even_among_the_allowed(kind: str) -> None:
         assert counts.min() > 0.7 * counts.max()
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "memory"), BOTH)
 def test_a_policy_on_disk_acts_by_the_mask(kind: str, memory: str, tmp_path: Path) -> None:
     policy(kind, Network(hidden=(8,), memory=MEMORIES[memory])).save(tmp_path)
     loaded = ControlPolicy.load(tmp_path)
@@ -182,8 +182,7 @@ def test_chances_of_forbidden_choices_are_exactly_zero() -> None:
         np.testing.assert_allclose(chances.sum(1), 1, rtol=1e-6)
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "memory"), BOTH)
 def test_onnx_says_what_the_network_says(kind: str, memory: str, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx", reason="needs onnx: pip install 'loomrl[onnx]'")
     from onnx.reference import ReferenceEvaluator

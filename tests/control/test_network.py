@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -18,6 +17,7 @@ from loomrl.control.play import play
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.space import ActionView, ObservationView, acts, seen
 from loomrl.errors import ConfigError
+from tests.algorithms.control_envs import Small
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
@@ -221,25 +221,24 @@ def test_a_state_that_is_missing_or_another_is_named() -> None:
         plain.act(observations[0], state=policy.state())
 
 
-class Told(gymnasium.Env[Any, Any]):
+class Told(Small):
     """Shows the same in every episode, and pays the action: episodes differ only by what is remembered."""
 
     observation_space = SEEN
     action_space = ACTED
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self._step = 0
-        return shown(9, 1)[0, 0].clip(-1, 1), {}
+    def _show(self) -> Any:
+        return shown(9, 1)[self._taken, 0].clip(-1, 1)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._step += 1
-        paid = float(action) * 10.0 ** (self._step - 1)
-        return shown(9, 1)[self._step, 0].clip(-1, 1), paid, self._step == 6, False, {}
+    def _pay(self, action: Any) -> tuple[float, dict[str, Any]]:
+        return float(action) * 10.0**self._taken, {}
 
 
 def test_an_evaluation_begins_every_episode_without_a_memory_of_others() -> None:
     policy = recalling()
-    returns, lengths, *_ = play(policy, SyncVectorEnv([Told] * 2, autoreset_mode=AutoresetMode.NEXT_STEP), 6, seed=0)
+    returns, lengths, *_ = play(
+        policy, SyncVectorEnv([lambda: Told(6)] * 2, autoreset_mode=AutoresetMode.NEXT_STEP), 6, seed=0
+    )
     state = policy.state()
     expected = 0.0
     for step in range(6):

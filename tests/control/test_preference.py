@@ -1,9 +1,7 @@
 """Preferences: where they are drawn, what of them is shown, and which are none."""
 
-import math
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -26,31 +24,25 @@ from loomrl.control.preference import (
 )
 from loomrl.control.space import flatten
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.evaluation.front import ParetoFront
+from tests.algorithms.control_envs import Small
 from tests.algorithms.objective_envs import WAYS, Road
 
 
-class Fork(gymnasium.Env[Any, Any]):
+class Fork(Small):
     """Three steps; every one pays 1 for the objective that is chosen, and says so in its parts as well."""
 
     observation_space = spaces.Box(0, 3, (1,))
     action_space = spaces.Discrete(2)
 
     def __init__(self, *, vector: bool = True) -> None:
+        super().__init__(3, ends=True)
         if vector:
             self.reward_space = spaces.Box(0, 1, (2,))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._left = 3
-        return np.array([3], np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        self._left -= 1
+    def _pay(self, action: Any) -> tuple[Any, dict[str, Any]]:
         paid = np.eye(2)[action]
-        info = {"parts": {"left": paid[0], "right": paid[1], "other": 5.0}}
-        reward = paid if hasattr(self, "reward_space") else float(paid.sum())
-        return np.array([self._left], np.float32), reward, self._left == 0, False, info
+        parts = {"left": paid[0], "right": paid[1], "other": 5.0}
+        return paid if hasattr(self, "reward_space") else float(paid.sum()), {"parts": parts}
 
 
 def steering(*, earns: bool = False, gamma: float = 1.0, source: Any = None) -> Steering:
@@ -155,12 +147,6 @@ def test_a_preference_is_laid_beside_an_observation() -> None:
         with_preference(plain, np.array([3.0]), [0.5, 0.5], [1.0, 1.0])
 
 
-def test_the_mean_of_one_weight_over_regions_is_that_over_all() -> None:
-    chance = np.random.default_rng(2)
-    means = [np.mean([Simplex(3, part, 4).draw(chance)[1] for _ in range(4000)]) for part in range(4)]
-    assert math.isclose(float(np.mean(means)), 1 / 3, abs_tol=0.01)
-
-
 DEEP = {"task": {"progress": 0.5, "look": {"weight": 0.5, "parts": {"style": 0.2, "calm": 0.8}}}, "harm": 1}
 
 
@@ -186,28 +172,14 @@ def test_what_is_stored_keeps_the_order_of_the_leaves() -> None:
         assert Weave.parse(settings.model_dump(mode="json")) == settings
 
 
-@given(st.lists(st.lists(st.floats(0.01, 5), min_size=1, max_size=4), min_size=1, max_size=4))
-def test_weights_of_leaves_sum_to_those_of_their_names(groups: list[list[float]]) -> None:
-    given_ = {
-        f"g{g}": {f"l{g}{i}": weight / sum(weights) for i, weight in enumerate(weights)}
-        for g, weights in enumerate(groups)
-    }
-    tree = Weave(objectives=given_).tree
-    preference = np.full(len(groups), 1 / len(groups))
-    assert (preference @ np.array(tree.shares_GH)).sum() == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(
     ("objectives", "words"),
     [
         ({"task": {"a": 0.5, "b": 0.6}}, "task: the weights of its parts sum to 1.1, and must sum to 1"),
         ({"task": {"a": 1.5, "b": -0.5}}, "task.b: a weight is a positive number, got -0.5"),
-        ({"task": {"a": 1, "b": 0}}, "task.b: a weight is a positive number, got 0"),
         ({"task": {"a": float("nan")}}, "task.a: a weight is a positive number, got nan"),
         ({"task": {}}, "task: the weights of its parts sum to 0"),
         ({"task": {"a": 1}, "safety": {"a": 1}}, "'a' more than once: every name once"),
-        ({"task": {"a": 1}, "a": 1}, "'a' more than once"),
-        ([{"task": [{"a": 0.5}, {"a": 0.5}]}], "'a' more than once"),
         ({"task": {"task": 0.5, "b": 0.5}}, "'task' more than once"),
         ({"task": 2}, "task=2: what a preference weighs has weight 1, or parts"),
         ({"task": {"deep": {"a": 1}}}, "task.deep: a group within a group is {weight"),
@@ -245,11 +217,3 @@ def test_a_part_that_is_not_named_is_missed() -> None:
     env.reset(seed=0)
     with pytest.raises(EpisodeError, match=r"is named fun .*known: progress, style, harm"):
         env.step(0)
-
-
-def test_a_front_of_a_tree_has_the_axes_of_its_names() -> None:
-    tree = Weave(objectives=DEEP).tree
-    front = ParetoFront((-5.0, -5.0))
-    front.observe(group_returns([[1, 0, 0, -1], [0, 1, 1, 0]], tree))
-    assert front.points is not None
-    np.testing.assert_allclose(front.points, [[0.5, -1], [0.5, 0]][1:])

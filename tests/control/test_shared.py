@@ -1,8 +1,8 @@
-"""Many agents, one policy: worlds of agents as one vector environment, and PPO that trains through it."""
+"""Many agents, one policy: worlds of agents as one vector environment."""
 
 import gc
-import subprocess
 import sys
+from itertools import cycle
 from typing import Any
 
 import gymnasium
@@ -193,12 +193,6 @@ def test_closing_it_closes_every_world() -> None:
     assert all(world.is_closed for world in env.worlds)  # type: ignore[attr-defined]
 
 
-def test_pettingzoo_is_not_needed_to_import_it() -> None:
-    code = "import sys, loomrl.control.shared; print('pettingzoo' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
 # -- what it refuses ---------------------------------------------------------------------------------------------------
 
 
@@ -229,163 +223,68 @@ def test_what_was_refused_leaves_quietly(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not ignored
 
 
-def test_an_agent_that_leaves_before_the_others_is_refused_by_name() -> None:
-    env = SharedVector(lambda: Echo(leaver="right"), 4)
-    env.reset(seed=0)
-    with pytest.raises(EpisodeError, match=r"world 0: right left before .* whose agents all end together"):
-        env.step(np.zeros(4, np.int64))
+class Vanishing(Echo):
+    def step(self, actions: Any) -> Any:
+        said = super().step(actions)
+        self.agents = ["right"]
+        return said
 
 
-def test_an_agent_that_vanishes_without_a_word_is_refused_by_name() -> None:
-    class Vanishing(Echo):
-        def step(self, actions: Any) -> Any:
-            said = super().step(actions)
-            self.agents = ["right"]
-            return said
-
-    env = SharedVector(Vanishing, 2)
-    env.reset(seed=0)
-    with pytest.raises(EpisodeError, match="left left before the others"):
-        env.step(np.zeros(2, np.int64))
+class Late(Echo):
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        said = super().reset(seed, options)
+        self.agents = ["left"]
+        return said
 
 
-def test_an_agent_that_comes_later_is_refused_by_name() -> None:
-    class Late(Echo):
-        def reset(self, seed: int | None = None, options: Any = None) -> Any:
-            said = super().reset(seed, options)
-            self.agents = ["left"]
-            return said
-
-    with pytest.raises(EpisodeError, match="right is not there when the episode begins"):
-        SharedVector(Late, 2).reset(seed=0)
+class Unequal(Echo):
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        setattr(self, what, lambda agent: spaces.Discrete(2 if agent == "left" else 3))
 
 
-def test_an_agent_that_is_told_nothing_is_named() -> None:
-    env = SharedVector(lambda: Echo(silent=True), 2)
-    env.reset(seed=0)
-    with pytest.raises(EpisodeError, match="world 0: no reward for right"):
-        env.step(np.zeros(2, np.int64))
+class Other(Echo):
+    def __init__(self, *agents: str) -> None:
+        super().__init__()
+        self.possible_agents = [*agents]
 
 
-@pytest.mark.parametrize("what", ["observation_space", "action_space"])
-def test_unequal_spaces_are_refused(what: str) -> None:
-    class Unequal(Echo):
-        pass
-
-    setattr(Unequal, what, lambda self, agent: spaces.Discrete(2 if agent == "left" else 3))
-    with pytest.raises(ConfigError, match=rf"{what} of right is Discrete\(3\), that of left is Discrete\(2\).*Pad"):
-        SharedVector(Unequal, 2)
+class Turns(Echo):
+    def agent_iter(self) -> None: ...
 
 
-def test_worlds_of_several_kinds_are_refused() -> None:
-    class Three(Echo):
-        def __init__(self) -> None:
-            super().__init__()
-            self.possible_agents = ["left", "right", "middle"]
+@pytest.mark.parametrize(
+    ("create", "words"),
+    [
+        (lambda: Echo(leaver="right"), r"world 0: right left before .* whose agents all end together"),
+        (Vanishing, "left left before the others"),
+        (Late, "right is not there when the episode begins"),
+        (lambda: Echo(silent=True), "world 0: no reward for right"),
+    ],
+    ids=["leaves", "vanishes", "late", "silent"],
+)
+def test_an_agent_that_is_not_there_all_the_time_is_named(create: Any, words: str) -> None:
+    env = SharedVector(create, 4)
+    with pytest.raises(EpisodeError, match=words):
+        (env.reset(seed=0), env.step(np.zeros(4, np.int64)))
 
-    kinds = iter([Echo, Three])
-    with pytest.raises(ConfigError, match="world 1 has other agents or spaces than world 0"):
-        SharedVector(lambda: next(kinds)(), 4)
 
-
-def test_one_world_for_all_is_refused() -> None:
-    only = Echo()
-    with pytest.raises(ConfigError, match="same world more than once: make a new one"):
-        SharedVector(lambda: only, 4)
-
-
-def test_what_is_no_parallel_environment_is_refused() -> None:
-    class Turns(Echo):
-        def agent_iter(self) -> None: ...
-
-    class Empty(Echo):
-        def __init__(self) -> None:
-            super().__init__()
-            self.possible_agents = []
-
-    for create, match in (
+@pytest.mark.parametrize(
+    ("create", "words"),
+    [
+        (lambda: Unequal("observation_space"), r"observation_space of right is Discrete\(3\), that of left .*Pad"),
+        (
+            lambda: Unequal("action_space"),
+            r"action_space of right is Discrete\(3\), that of left is Discrete\(2\)",
+        ),
+        (cycle([Echo(), Other(*NAMES, "middle")]).__next__, "world 1 has other agents or spaces than world 0"),
+        (cycle([Echo()]).__next__, "same world more than once: make a new one"),
         (lambda: gymnasium.make("CartPole-v1"), "it has no possible_agents.*Give a function that makes one"),
         (Turns, r"its agents take turns.*is_parallelizable.*aec_to_parallel.*id: PettingZoo"),
-        (Empty, "no possible_agents: a policy needs at least one agent"),
-    ):
-        with pytest.raises(ConfigError, match=match):
-            SharedVector(create, 2)
-
-
-# -- PPO through it ----------------------------------------------------------------------------------------------------
-
-
-def create(context: Any) -> Any:
-    """RLlib's way to make them: places, or without `num_envs` one environment to look at."""
-    settings = dict(context)
-    places = settings.pop("num_envs", None)
-    return Echo(**settings) if places is None else SharedVector(lambda: Echo(**settings), places)
-
-
-def trainer(**settings: Any) -> Any:
-    from ray.tune.registry import register_env
-
-    from loomrl.algorithms.control.ppo import PPOConfig
-
-    register_env("Echo", create)
-    asked = (
-        PPOConfig().environment("Echo", env_config=settings).training(learning_rate=3e-3, minibatch_size=64, gamma=0.0)
-    )
-    asked.gym_env_vectorize_mode = "vector_entry_point"
-    return asked.debugging(seed=7).env_runners(num_envs_per_env_runner=8, rollout_fragment_length=16)
-
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
-
-
-@pytest.mark.usefixtures("ray_cluster", "one_thread")
-@pytest.mark.slow
-def test_ppo_teaches_all_agents_one_policy() -> None:
-    algo = trainer(steps=5).build_algo()
-    assert isinstance(algo.env_runner.env.unwrapped, SharedVector)
-    for _ in range(40):
-        algo.train()
-    reward, steps = algo.window.means()
-    assert steps == 5
-    assert reward / steps > 0.95
-    policy = algo.policy()
-    assert [policy.act({"bit": bit, "step": np.zeros(1, np.float32)}) for bit in (0, 1)] == [0, 1]
-    algo.stop()
-
-
-@pytest.mark.usefixtures("ray_cluster", "one_thread")
-def test_nothing_is_learnt_from_the_step_that_begins_an_episode() -> None:
-    algo = trainer(steps=3).build_algo()
-    (made,) = algo.env_runner.sample()
-    assert made.valid[:, 0].tolist() == [True, True, True, False] * 4
-    assert {episode.steps for episode in made.episodes} == {3}
-    assert len(made.episodes) == 8 * 4
-    algo.stop()
-
-
-@pytest.mark.usefixtures("ray_cluster", "one_thread")
-def test_training_goes_on_in_the_middle_of_an_episode_after_a_checkpoint(tmp_path: Any) -> None:
-    import torch
-
-    asked = trainer(steps=5)
-    whole, again = asked.build_algo(), asked.copy(copy_frozen=False).build_algo()
-    whole.train()
-    whole.save_to_path(tmp_path / "checkpoint")
-    again.restore_from_path(tmp_path / "checkpoint")
-    for algo in (whole, again):
-        algo.train()
-    one, other = (algo.get_module().state_dict() for algo in (whole, again))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    whole.stop()
-    again.stop()
-
-
-@pytest.mark.usefixtures("ray_cluster", "one_thread")
-def test_an_agent_that_leaves_early_ends_the_training_with_its_reason() -> None:
-    algo = trainer(leaver="right").build_algo()
-    with pytest.raises(EpisodeError, match="right left before the others"):
-        algo.train()
-    algo.stop()
+        (Other, "no possible_agents: a policy needs at least one agent"),
+    ],
+    ids=["observations", "actions", "kinds", "one", "gymnasium", "turns", "none"],
+)
+def test_worlds_that_share_no_policy_are_refused_by_name(create: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        SharedVector(create, 4)

@@ -131,28 +131,6 @@ def test_every_space_comes_back_as_it_was(space: Space) -> None:
     assert canonical_json(space_to_json(again)) == text
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Box(-np.inf, np.inf, (2,)),
-        spaces.Box(np.array([-np.inf, 0]), np.array([1, np.inf]), dtype=np.float64),
-        spaces.Box(-np.inf, np.inf, (2,), np.int64),
-        spaces.Box(-(2**63), 2**63 - 2, (2,), np.int64),
-    ],
-    ids=repr,
-)
-def test_infinite_bounds_stay_infinite_and_great_ones_finite(space: spaces.Box) -> None:
-    again = space_from_json(json.loads(canonical_json(space_to_json(space))))
-    assert same(space, again)
-
-
-def test_the_order_of_a_dictionary_is_kept() -> None:
-    space = spaces.Dict([("b", spaces.Discrete(2)), ("a", spaces.Discrete(3))])
-    again = space_from_json(json.loads(canonical_json(space_to_json(space))))
-    assert isinstance(again, spaces.Dict)
-    assert list(again.spaces) == ["b", "a"]
-
-
 def test_a_picture_takes_two_bounds_and_not_one_for_every_pixel() -> None:
     assert len(canonical_json(space_to_json(spaces.Box(0, 255, (84, 84, 4), np.uint8)))) < 100
 

@@ -62,9 +62,16 @@ def observations() -> Any:
     return np.random.default_rng(1).uniform(-2, 2, (200, 3)).astype(np.float32)
 
 
-@pytest.mark.parametrize("hidden", [[], [8], [16, 5]])
-@pytest.mark.parametrize("kind", ACTED)
-@pytest.mark.parametrize("algorithm", ["PPO", "A2C"])
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "hidden"),
+    [
+        ("PPO", "discrete", []),
+        ("A2C", "multi_discrete", [8]),
+        ("PPO", "multi_binary", [16, 5]),
+        ("A2C", "box", [16, 5]),
+        ("PPO", "box", []),
+    ],
+)
 def test_an_actor_critic_of_theirs_acts_and_values_as_before(
     tmp_path: Path, algorithm: str, kind: str, hidden: list[int]
 ) -> None:
@@ -79,7 +86,7 @@ def test_an_actor_critic_of_theirs_acts_and_values_as_before(
         assert np.isfinite(logprobs).all()
 
 
-@pytest.mark.parametrize("activation", ["Tanh", "ReLU", "SiLU"])
+@pytest.mark.parametrize("activation", ["Tanh", "SiLU"])
 def test_sac_of_theirs_acts_as_before(tmp_path: Path, activation: str) -> None:
     words = {"net_arch": [16, 16], "activation_fn": getattr(torch.nn, activation)}
     theirs = moved(sb3.SAC("MlpPolicy", Place(ACTED["box"]), policy_kwargs=words))
@@ -239,10 +246,7 @@ def test_shapes_that_would_need_more_memory_than_the_file_are_refused(
     tensors = {f"{tower}.{layer}.weight": weight() for tower in towers for layer in (0, 2)}
     tensors |= {name.replace("weight", "bias"): torch.zeros(1) for name in tensors}
     tensors |= {f"{head}.{part}": torch.zeros(1) for head in ("action_net", "value_net") for part in ("weight", "bias")}
-    file = tmp_path / "wide.zip"
-    with zipfile.ZipFile(file, "w") as made:
-        made.writestr("data", "{}")
-        made.writestr("policy.pth", saved(tensors))
+    file = packed(tmp_path / "wide.zip", weights=saved(tensors), compress_type=zipfile.ZIP_STORED)
     with pytest.raises(ArtifactError, match=said):
         read(file, OBSERVED, ACTED["box"])
 
@@ -269,13 +273,10 @@ def test_the_command_takes_over_a_policy_that_is_then_evaluated(tmp_path: Path) 
     words = ["policies", "import", str(tmp_path / "theirs.zip"), str(tmp_path / "ours"), "--environment", "CartPole-v1"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert_alike_in(ControlPolicy.load(tmp_path / "ours"), theirs, "CartPole-v1")
-    again = CliRunner().invoke(app, words)
-    assert again.exit_code != 0
-
-
-def assert_alike_in(ours: ControlPolicy, theirs: Any, environment: str) -> None:
-    place = gymnasium.make(environment)
+    place = gymnasium.make("CartPole-v1")
     place.observation_space.seed(1)
     numbers = np.stack([np.clip(place.observation_space.sample(), -3, 3) for _ in range(100)])
+    ours = ControlPolicy.load(tmp_path / "ours")
     np.testing.assert_array_equal(ours.act_batch(numbers), theirs.predict(numbers, deterministic=True)[0])
+    again = CliRunner().invoke(app, words)
+    assert again.exit_code != 0

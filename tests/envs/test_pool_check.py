@@ -7,9 +7,8 @@ import pytest
 
 from loomrl.envs import DialogueEnv, LogicPuzzleEnv, MemoryBufferEnv, MetaReasoningEnv
 from loomrl.errors import ConfigError
-from loomrl.experiments.check_envs import check_all
 from loomrl.gym.catalogue import names
-from loomrl.gym.check.run import CHECKS, check_environment
+from loomrl.gym.check.run import CHECKS, check_all, check_environment
 from tests.envs.play_support import answer_queue
 from tests.gym.forked_checks import forked_checks  # noqa: F401
 from tests.needs import need

@@ -40,7 +40,7 @@ def _among_strange_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     Path("text.db").write_text("no database " * 100)
     Path("folder").mkdir()
     Path("strange.py").write_text(STRANGE)
-    for name, text in (("broken", "not json"), ("other", "[]"), ("word", '{"max_position_embeddings": "x"}')):
+    for name, text in (("broken", "not json"), ("word", '{"max_position_embeddings": "x"}')):
         Path(name).mkdir()
         Path(name, "config.json").write_text(text)
 
@@ -58,7 +58,6 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     ("words", "said"),
     [
         (["show", f"seed={BIG}"], [f"seed={BIG}", "less than 2147483648"]),
-        (["evaluate", f"evaluation.seed={BIG}"], ["evaluation.seed", "less than"]),
         (["evaluate", "math", "--episodes", BIG], ["evaluation.episodes", "1000000"]),
         (["evaluate", "evaluation.levels=[]"], ["evaluation.levels=[]", "at least 1 item"]),
         (["show", "curriculum={kind: staged, stages: [{name: a, families: []}]}"], ["families=[]", "at least 1 item"]),
@@ -76,19 +75,16 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["show", "name=.."], ["name='..'"]),
         (["evaluate", "--policy", "x" * 5000], ["policy name='xxx", "oracle"]),
         (["evaluate", "--policy", "broken"], ["broken/config.json", "Hugging Face"]),
-        (["evaluate", "--policy", "other"], ["other/config.json", "Hugging Face"]),
         (["evaluate", "--policy", "word"], ["word/config.json", "Hugging Face"]),
         (["evaluate", "control/cartpole", "--policy", "os:getcwd"], ["--policy='os:getcwd'", "callable"]),
         (["evaluate", "control/cartpole", "--policy", "os:putenv"], ["--policy='os:putenv'", "TypeError"]),
         (["train", "control/cartpole", "--run", ""], ["run=''", "1 to 200 letters"]),
         (["train", "control/cartpole", "--run", "../../evil"], ["run='../../evil'", "1 to 200 letters"]),
         (["train", "control/cartpole", "--run", "x" * 300], ["run='xxx", "1 to 200 letters"]),
-        (["train", "language/math_tiny", "--run", ".."], ["run='..'", "1 to 200 letters"]),
         (["sweep", "cartpole", "--run", "../../evil"], ["run='../../evil'", "1 to 200 letters"]),
         (["submit", "math", "--run", "a; b", "--address", "http://127.0.0.1:1"], ["run='a; b'", "1 to 200 letters"]),
         (["train", "control/cartpole", "train.folder=text.db"], ["train.folder='text.db'", "Choose a folder"]),
         (["train", "control/cartpole", "train.folder=''"], ["train.folder=''"]),
-        (["sweep", "cartpole", "experiment.train.folder=text.db"], ["train.folder='text.db'", "Choose a folder"]),
         (["train", "control/cartpole", "artifact_url=text.db"], ["artifact_url=", "Choose a folder"]),
         (["train", "control/cartpole", "artifact_url=s3://"], ["artifact_url='s3://'", "names no bucket"]),
         (["train", "control/cartpole", "artifact_url=http://[x"], ["artifact_url='http://[x'"]),
@@ -98,7 +94,6 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["runs", "--store", f"sqlite:///{'x' * 300}"], ["too long", "Choose another path"]),
         (["runs", "--store", "sqlite:///a.db?mode=ro"], ["nothing may follow"]),
         (["runs", "--store", "sqlite+nope:///a.db", "--limit", "0"], ["--limit"]),
-        (["runs", "--store", "postgresql://h:p:x/"], ["is no URL"]),
         (["runs", "--limit", BIG], ["--limit"]),
         (["feedback", "list", "--limit", "-1"], ["--limit"]),
         (["envs", "show", "Math", "--seed", "-1"], ["--seed"]),
@@ -108,7 +103,6 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["bench", "envs", "only=[Maht]", "--quick"], ["'Maht'", "Did you mean 'Math'?"]),
         (["policies", "export", "nope", "text.db"], ["'nope'", "RUN/NUMBER"]),
         (["show", "maht"], ["'maht'", "Did you mean 'math'?"]),
-        (["show", "math", "seeed=1"], ["seeed=1", "Did you mean 'seed'?"]),
         (["evaluate", "math", "--policy", "orcale"], ["'orcale'", "Did you mean 'oracle'?"]),
         (["evaluate", "math", "environments.0.id=Maht"], ["'Maht'", "Did you mean 'Math'?"]),
         (["evaluate", "math", "environments.0.families=[algbra]"], ["algbra", "algebra.linear"]),
@@ -126,7 +120,6 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["show", "math", "algorithm.clip=0.1"], ["low, high, dual", "Write algorithm.clip.low=0.1"]),
         (["sweep", "cartpole", "trials=ten"], ["trials='ten'", "Write samples."]),
         (["runs", "--store", "mysql://x/y"], ["mysql", "sqlite"]),
-        (["show", "math", "environments.0.version=9.9"], ["environments.0.version=9.9", "string"]),
     ],
 )
 def test_bad_input_ends_in_a_line_that_names_it(

@@ -36,10 +36,12 @@ def test_a_part_that_fails_is_named_with_its_last_words() -> None:
 
 def test_rows_are_printed_as_a_table_and_other_figures_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {"Math": {"turns": 5, "left_out": "no"}, "Code": {"turns": 7}}
-    bench._print_figures({"environments": rows, "phase_s": {"learn": 0.5}, "seeds_runs": [1]})
+    others = {"phase_s": {"learn": 0.5}, "tellings": [{"before": {"sum": 0.8}}], "seeds": list(range(100))}
+    bench._print_figures({"environments": rows, **others, "seeds_runs": [1]})
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[:3] == [["environments", "turns", "left_out"], ["Math", "5", "no"], ["Code", "7"]]
-    assert lines[3:] == [["figure", "value"], ["phase_s.learn", "0.5"]]
+    assert lines[3:6] == [["figure", "value"], ["phase_s.learn", "0.5"], ["tellings.0.before.sum", "0.8"]]
+    assert lines[6][:3] == ["seeds", "[0,", "1,"]
 
 
 def assert_overlap(told: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ import pytest
 from loomrl.evaluation.report import Report, Score
 from loomrl.evaluation.statistics import wilson
 from loomrl.experiments.bench.loop import CONTROL, QUICK, SHOWN, measure
-from loomrl.experiments.commands import bench
 from loomrl.experiments.loop.crowd import Answered, Crowd, Manner
 from loomrl.experiments.loop.page import write
 from loomrl.experiments.loop.production import Production
@@ -110,18 +109,6 @@ def test_the_page_tells_of_every_version_and_runs_nothing_of_theirs(tmp_path: Pa
     assert page.count("<script") == 1, "the drawing, which the page's own policy allows"
     assert " src=" not in page
     assert " href=" not in page
-
-
-def test_figures_are_told_by_name_however_long_they_are(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = {"tellings": [{"telling": "shown", "before": {"derivative": 0.8}}], "seeds": list(range(100)), "cores": 2}
-    monkeypatch.setattr("loomrl.experiments.bench.loop.measure", lambda *_, **__: found)
-    bench.bench("loop")
-    said = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if not line.startswith(" "))
-    assert said.pop("seeds").startswith("[0, 1, 2")
-    told = {"tellings.0.telling": "shown", "tellings.0.before.derivative": "0.8", "cores": "2"}
-    assert {name: value.strip() for name, value in said.items()} == {"figure": "value"} | told
 
 
 @pytest.mark.slow

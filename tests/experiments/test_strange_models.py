@@ -19,6 +19,7 @@ from loomrl.inference.model import save_model
 from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.store import LoomDB, open_store
+from tests.experiments.runs import places
 from tests.inference.sample_models import VOCABULARY, planted, tiny_model, tiny_tokenizer
 from tests.release.gate_support import suite
 
@@ -39,28 +40,42 @@ def db(tmp_path: Path) -> LoomDB:
 
 
 def experiment(folder: Path, **model: Any) -> Experiment:
-    places = {"store_url": f"sqlite:///{folder.parent}/loom.db", "artifact_url": str(folder.parent / "artifacts")}
-    settings = {"evaluation.episodes": 1, "train.folder": str(folder.parent / "runs"), "train.updates": 1}
+    settings = {"evaluation.episodes": 1, "train.updates": 1, "algorithm.warm_start.steps": 0}
     wanted = {f"algorithm.model.{name}": value for name, value in model.items()}
-    return resolve(["language/math_tiny"]).override({**places, **settings, **wanted})
+    return resolve(["language/math_tiny"]).override(places(folder.parent) | settings | wanted)
 
 
-def test_an_evaluation_refuses_it_unless_the_experiment_says_so(tmp_path: Path, mark: Path) -> None:
+def evaluated(folder: Path, db: LoomDB, **trust: bool) -> None:
+    evaluate_policies(experiment(folder, **trust), [str(folder)])
+
+
+def served(folder: Path, db: LoomDB, **trust: bool) -> None:
+    source = source_of(str(folder), db)
+    asyncio.run(open_policy(source, fetch(source, db), TorchServing(**trust)))
+
+
+def trained(folder: Path, db: LoomDB, **trust: bool) -> None:
+    train(experiment(folder, path=str(folder), build=None, context=128, **trust))
+
+
+@pytest.mark.parametrize(
+    "opened", [evaluated, served, pytest.param(trained, marks=[pytest.mark.slow, pytest.mark.system])]
+)
+def test_its_code_runs_only_where_a_setting_says_so(tmp_path: Path, mark: Path, db: LoomDB, opened: Any) -> None:
     folder = planted(tmp_path / "model", mark)
     with pytest.raises(ConfigError, match=REFUSED):
-        evaluate_policies(experiment(folder), [str(folder)])
+        opened(folder, db)
     assert not mark.exists()
-    trusting = experiment(folder, trust_remote_code=True)
-    assert trusting.sha256 != experiment(folder).sha256
-    assert len(evaluate_policies(trusting, [str(folder)]).reports) == 1
+    opened(folder, db, trust_remote_code=True)
     assert mark.exists()
 
 
-def test_a_gate_refuses_it(tmp_path: Path, mark: Path, db: LoomDB) -> None:
+def test_a_gate_refuses_it_and_the_setting_is_on_record(tmp_path: Path, mark: Path, db: LoomDB) -> None:
     folder = planted(tmp_path / "model", mark)
     with pytest.raises(ConfigError, match=REFUSED):
         judge_version(str(folder), None, suite(), db)
     assert not mark.exists()
+    assert experiment(folder, trust_remote_code=True).sha256 != experiment(folder).sha256
 
 
 def test_a_gate_refuses_a_tokenizer_with_ids_that_the_model_lacks(tmp_path: Path, db: LoomDB) -> None:
@@ -69,24 +84,3 @@ def test_a_gate_refuses_a_tokenizer_with_ids_that_the_model_lacks(tmp_path: Path
     save_model(tiny_model(), tokenizer, tmp_path / "model")
     with pytest.raises(ConfigError, match=r"have no embedding: the model has 300"):
         judge_version(str(tmp_path / "model"), None, suite(), db)
-
-
-def test_a_service_refuses_it_unless_its_engine_says_so(tmp_path: Path, mark: Path, db: LoomDB) -> None:
-    source = source_of(str(planted(tmp_path / "model", mark)), db)
-    with pytest.raises(ConfigError, match=REFUSED):
-        asyncio.run(open_policy(source, fetch(source, db), TorchServing()))
-    assert not mark.exists()
-    asyncio.run(open_policy(source, fetch(source, db), TorchServing(trust_remote_code=True)))
-    assert mark.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.system
-def test_a_training_refuses_it_unless_its_model_says_so(tmp_path: Path, mark: Path) -> None:
-    folder = planted(tmp_path / "model", mark)
-    path = {"path": str(folder), "build": None, "context": 128}
-    with pytest.raises(ConfigError, match=REFUSED):
-        train(experiment(folder, **path))
-    assert not mark.exists()
-    train(experiment(folder, **path, trust_remote_code=True).override({"algorithm.warm_start.steps": 0}))
-    assert mark.exists()

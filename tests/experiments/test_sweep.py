@@ -98,13 +98,6 @@ class TestInOneRay:
         with pytest.raises(ConfigError, match=r"1 trials with 9 CPU each .* Ask for less"):
             sweep(control(tmp_path, space={"rollout.runners": {"kind": "choice", "values": [0, 8]}}))
 
-    @pytest.mark.slow
-    def test_error_of_all_trials_is_that_of_the_sweep(self, tmp_path: Path) -> None:
-        asked = control(tmp_path, metric="expert/use", budget=256, samples=1)
-        with pytest.raises(ConfigError, match=r"all 1 trials failed.*never told it"):
-            sweep(asked, run="s")
-        assert {run.status for run in runs_of(asked)} == {RunStatus.FAILED}
-
     def test_optuna_that_is_missing_is_named_with_how_to_get_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

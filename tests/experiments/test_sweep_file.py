@@ -9,7 +9,7 @@ from loomrl.config import ControlExperiment, Experiment
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError
 from loomrl.experiments import shipped
-from loomrl.experiments.sweep_file import check, drawn, names, resolve_sweep
+from loomrl.experiments.sweep_file import check, draw_value, names, resolve_sweep
 from tests.experiments.sweep_samples import control, language
 
 RATE = "algorithm.learning_rate"
@@ -86,7 +86,7 @@ def test_unknown_file_names_the_shipped_ones(tmp_path: Path) -> None:
 def test_what_is_drawn_is_within_and_reaches_far(tmp_path: Path, dimension: dict[str, Any]) -> None:
     space = Sweep.parse(control(tmp_path).model_dump() | {"space": {"seed": dimension}}).space["seed"]
     low, high = space.edges
-    values = [drawn(space, random.Random(n)) for n in range(200)]
+    values = [draw_value(space, random.Random(n)) for n in range(200)]
     assert all(low <= value <= high for value in values)
     if dimension["kind"] == "randint":
         assert set(values) == {1, 2, 3}

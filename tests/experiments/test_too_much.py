@@ -14,9 +14,9 @@ from loomrl.algorithms.control.sac import SACConfig
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
 from loomrl.experiments.algorithms import ray_running
-from loomrl.experiments.check_envs import check_all
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import train
+from loomrl.gym.check.run import check_all
 from tests.algorithms.control_support import ppo
 from tests.algorithms.language_support import QUIET, experiment
 from tests.experiments.runs import places

@@ -13,8 +13,7 @@ from loomrl.config import ControlExperiment, Weave
 from loomrl.control.play import RandomPolicy, Scripted
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import EpisodeError
-from loomrl.experiments import judge_front
-from loomrl.experiments.evaluate_control import as_result, evaluate_control, judge_control, render
+from loomrl.experiments.evaluate_control import as_result, evaluate_control, judge_control, judge_preferences, render
 from loomrl.experiments.policies import exported
 from loomrl.experiments.shipped import judged_words, resolve
 from loomrl.experiments.train import train
@@ -92,7 +91,7 @@ def test_a_tree_is_judged_by_what_a_preference_weighs(tmp_path: Path) -> None:
     asked = experiment(tmp_path, **{"environment.entry_point": ROAD, "algorithm.objectives": tree})
     assert asked.objectives == ("task", "harm")
     careful = Scripted(lambda shown: np.ones(len(shown["preference"]), np.int64))
-    report = judge_front.judge_preferences(careful, asked, name="careful", seed=0)
+    report = judge_preferences(careful, asked, name="careful", seed=0)
     assert report.objectives == ("task", "harm")
     np.testing.assert_allclose(report.front, [[0.2 * 0.6 + 0.8 * 0.5, -0.1]], rtol=1e-5)
     assert {len(steered.preference) for steered in report.by_preference} == {2}
@@ -102,7 +101,7 @@ def test_a_tree_is_judged_by_what_a_preference_weighs(tmp_path: Path) -> None:
 def test_an_objective_that_is_no_number_is_named_where_it_is_judged(tmp_path: Path) -> None:
     asked = experiment(tmp_path, **{"environment.settings": {"how": "nan"}})
     with pytest.raises(EpisodeError, match=r"\(objective right\): nothing can be judged"):
-        judge_front.judge_preferences(RandomPolicy(), asked, name="random", seed=0)
+        judge_preferences(RandomPolicy(), asked, name="random", seed=0)
 
 
 def test_a_fixed_preference_is_judged_by_that_one_alone() -> None:

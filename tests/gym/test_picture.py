@@ -10,12 +10,12 @@ from PIL import Image
 from loomrl.errors import EpisodeError
 from loomrl.gym.facade import as_text
 from loomrl.gym.guard import check_observation
-from loomrl.picture import LARGEST, MOST, drawn, fault, from_url, label, size_of, to_url
+from loomrl.picture import LARGEST, MOST, fault, from_url, label, size_of, to_png, to_url
 from loomrl.types import Message
 
 
 def png(width=2, height=3):
-    return drawn(np.arange(height * width * 3).astype(np.uint8).reshape(height, width, 3))
+    return to_png(np.arange(height * width * 3).astype(np.uint8).reshape(height, width, 3))
 
 
 def test_a_drawn_picture_is_what_another_reader_reads():

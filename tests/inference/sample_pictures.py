@@ -14,7 +14,7 @@ from loomrl.config.language import Eyes
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import save_model
 from loomrl.inference.vision import Vision
-from loomrl.picture import drawn
+from loomrl.picture import to_png
 
 EYES = Eyes(image_size=32, hidden_size=32, intermediate_size=64, heads=2)
 SHAPE = Architecture(hidden_size=64, intermediate_size=96, layers=2, heads=2, vocabulary=320, vision=EYES)
@@ -22,7 +22,7 @@ SHAPE = Architecture(hidden_size=64, intermediate_size=96, layers=2, heads=2, vo
 
 def noise(seed: int, size: int = 32) -> bytes:
     """A picture of random pixels."""
-    return drawn(np.random.default_rng(seed).integers(0, 256, (size, size, 3)).astype(np.uint8))
+    return to_png(np.random.default_rng(seed).integers(0, 256, (size, size, 3)).astype(np.uint8))
 
 
 def seeing_tokenizer() -> PreTrainedTokenizerFast:

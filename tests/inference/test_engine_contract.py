@@ -343,15 +343,15 @@ def staged(folder: Path, seed: int, version: int) -> StagedWeights:
 async def test_what_new_weights_say_is_held_until_they_are_admitted(vllm: VllmEngine, tmp_path: Path) -> None:
     base = vllm.version
     early = asyncio.create_task(vllm.generate(request([1, 2], max_tokens=4)))
-    await vllm.take(staged(tmp_path, 1, base + 1))
+    await vllm.take_staged(staged(tmp_path, 1, base + 1))
     late = asyncio.create_task(vllm.generate(request([1, 2, 3])))
-    probe = await vllm.probe(request([1, 2, 3]))
+    (probe,) = await vllm.probe([request([1, 2, 3])])
     await asyncio.wait({late}, timeout=0.3)
     assert not late.done()
     assert drift(model(1), [request([1, 2, 3])], [probe]) <= TOLERANCE
     with pytest.raises(PolicyError, match="cannot be admitted"):
-        vllm.admit(base)
-    vllm.admit(base + 1)
+        await vllm.admit(base)
+    await vllm.admit(base + 1)
     assert (await late).ids_T.tolist() == probe.ids_T.tolist()
     assert len((await early).ids_T) == 4
 
@@ -360,10 +360,10 @@ async def test_what_new_weights_say_is_held_until_they_are_admitted(vllm: VllmEn
 @pytest.mark.slow
 async def test_rejected_weights_answer_nobody_and_good_ones_do(vllm: VllmEngine, tmp_path: Path) -> None:
     base = vllm.version
-    await vllm.take(staged(tmp_path, 1, base + 1))
+    await vllm.take_staged(staged(tmp_path, 1, base + 1))
     finished = asyncio.create_task(vllm.generate(request([1, 2], max_tokens=2)))
     running = asyncio.create_task(vllm.generate(request([1, 2], max_tokens=180)))
-    await vllm.probe(request([1, 2], max_tokens=8))
+    await vllm.probe([request([1, 2], max_tokens=8)])
     await vllm.reject("probes are off")
     for failed in (finished, running, vllm.generate(request([1]))):
         with pytest.raises(PolicyError, match=f"version {base + 1} were rejected: probes are off"):
@@ -391,18 +391,18 @@ async def test_a_stream_is_held_until_its_weights_are_admitted_and_ends_if_they_
     reading = asyncio.create_task(read())
     while not pieces:  # noqa: ASYNC110 - pieces come in turns of this loop
         await asyncio.sleep(0.001)
-    await vllm.take(staged(tmp_path, 1, base + 1))
+    await vllm.take_staged(staged(tmp_path, 1, base + 1))
     await asyncio.wait({reading}, timeout=0.3)
     assert not reading.done()
     assert versions() == {base}
-    vllm.admit(base + 1)
+    await vllm.admit(base + 1)
     await reading
     assert versions() == {base, base + 1}
     pieces.clear()
     reading = asyncio.create_task(read())
     while not pieces:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
-    await vllm.take(staged(tmp_path, 2, base + 2))
+    await vllm.take_staged(staged(tmp_path, 2, base + 2))
     await vllm.reject("probes are off")
     with pytest.raises(PolicyError, match=f"version {base + 2} were rejected: probes are off"):
         await reading
@@ -426,7 +426,7 @@ async def test_an_update_that_fails_half_way_is_mended_by_the_next(
         wrong = {name: tensor[..., :-1].contiguous() for name, tensor in model(1).state_dict().items()}
         file = stage(seal(wrong, base + 1), tmp_path / "wrong.safetensors")
         with pytest.raises(PolicyError, match="has shape"):
-            await vllm.take(StagedWeights(base + 1, file))
+            await vllm.take_staged(StagedWeights(base + 1, file))
     waiting = asyncio.create_task(vllm.generate(request([4, 5])))
     await asyncio.wait({waiting}, timeout=0.2)
     assert not waiting.done()

@@ -13,7 +13,6 @@ from loomrl.errors import PolicyError
 from loomrl.inference.engine import CompletionPiece
 from loomrl.inference.torch import engine as torch_engine
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -26,62 +25,64 @@ def sealed(version: int, seed: int = 7) -> Any:
 
 
 @pytest.fixture
-def hold() -> Hold:
-    return Hold(TorchEngine(tiny_model(), slots=4, context=64))
+def engine() -> TorchEngine:
+    return TorchEngine(tiny_model(), slots=4, context=64)
 
 
-async def held(hold: Hold) -> asyncio.Task[Any]:
+async def held(engine: TorchEngine) -> asyncio.Task[Any]:
     """A request that was begun before version 1 arrived and has been sampled whole since."""
-    task = asyncio.create_task(hold.generate(ASKED))
+    task = asyncio.create_task(engine.generate(ASKED))
     await asyncio.sleep(0)
-    await hold.load(sealed(1))
+    await engine.take(sealed(1))
     for _ in range(300):
         await asyncio.sleep(0)
     assert not task.done()
     return task
 
 
-async def test_completions_are_held_until_the_weights_are_admitted(hold: Hold) -> None:
-    task = await held(hold)
-    (probed,) = await hold.probe([ASKED])
+async def test_completions_are_held_until_the_weights_are_admitted(engine: TorchEngine) -> None:
+    task = await held(engine)
+    (probed,) = await engine.probe([ASKED])
     assert {*probed.versions_T} == {1}
     assert not task.done()
-    hold.admit(1)
+    await engine.admit(1)
     assert {*(await task).versions_T} == {1}
-    assert {*(await hold.generate(ASKED)).versions_T} == {1}
+    assert {*(await engine.generate(ASKED)).versions_T} == {1}
 
 
-async def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_others_are_admitted(hold: Hold) -> None:
-    task = await held(hold)
-    unfinished = asyncio.create_task(hold.generate(ASKED))
+async def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_others_are_admitted(
+    engine: TorchEngine,
+) -> None:
+    task = await held(engine)
+    unfinished = asyncio.create_task(engine.generate(ASKED))
     await asyncio.sleep(0)
-    hold.reject("they are no good")
-    for answer in (task, unfinished, hold.generate(ASKED)):
-        with pytest.raises(PolicyError, match=r"no completion: .* rejected .they are no good"):
+    await engine.reject("they are no good")
+    for answer in (task, unfinished, engine.generate(ASKED)):
+        with pytest.raises(PolicyError, match=r"no completion: .* rejected: they are no good"):
             await answer
-    with pytest.raises(PolicyError, match="version 1 is not what the engine has: version 1, rejected"):
-        hold.admit(1)
-    await hold.load(sealed(2))
-    after = asyncio.create_task(hold.generate(ASKED))
-    with pytest.raises(PolicyError, match="version 1 is not what the engine has: version 2"):
-        hold.admit(1)
-    hold.admit(2)
+    with pytest.raises(PolicyError, match="version 1 cannot be admitted: the engine has version 1, rejected"):
+        await engine.admit(1)
+    await engine.take(sealed(2))
+    after = asyncio.create_task(engine.generate(ASKED))
+    with pytest.raises(PolicyError, match="version 1 cannot be admitted: the engine has version 2"):
+        await engine.admit(1)
+    await engine.admit(2)
     assert {*(await after).versions_T} == {2}
 
 
-async def test_decision_may_come_from_outside_of_the_loop_that_waits(hold: Hold) -> None:
-    task = await held(hold)
-    await asyncio.get_running_loop().run_in_executor(None, hold.admit, 1)
+async def test_decision_may_come_from_outside_of_the_loop_that_waits(engine: TorchEngine) -> None:
+    task = await held(engine)
+    await asyncio.get_running_loop().run_in_executor(None, asyncio.run, engine.admit(1))
     await asyncio.wait_for(task, 5)
 
 
-async def test_cancelled_request_leaves_nothing_behind(hold: Hold) -> None:
-    task = await held(hold)
+async def test_cancelled_request_leaves_nothing_behind(engine: TorchEngine) -> None:
+    task = await held(engine)
     task.cancel()
     await asyncio.wait([task])
-    assert not hold._open
-    assert not hold._waiting
-    hold.admit(1)
+    assert not engine._hold._open
+    assert not engine._hold._waiting
+    await engine.admit(1)
 
 
 @pytest.mark.parametrize("kind", ["one bit", "swapped"])
@@ -118,30 +119,30 @@ def test_weights_of_another_precision_are_read_back_as_the_engine_keeps_them() -
     assert engine.version == 1
 
 
-async def test_a_stream_is_held_like_a_completion_and_fails_with_rejected_weights(hold: Hold) -> None:
+async def test_a_stream_is_held_like_a_completion_and_fails_with_rejected_weights(engine: TorchEngine) -> None:
     pieces: list[CompletionPiece] = []
 
     async def read() -> None:
-        async with aclosing(hold.stream(ASKED)) as told:
+        async with aclosing(engine.stream(ASKED)) as told:
             async for piece in told:
                 pieces.append(piece)
 
     task = asyncio.create_task(read())
     while not pieces:  # noqa: ASYNC110 - pieces come in turns of this loop
         await asyncio.sleep(0)
-    await hold.load(sealed(1))
+    await engine.take(sealed(1))
     before = len(pieces)
     for _ in range(100):
         await asyncio.sleep(0)
     assert len(pieces) == before
-    hold.admit(1)
+    await engine.admit(1)
     await task
     versions_T = np.concatenate([piece.versions_T for piece in pieces])
     assert len(versions_T) == ASKED.sampling.max_tokens
     assert set(versions_T) == {0, 1}
     late = asyncio.create_task(read())
     await asyncio.sleep(0)
-    hold.reject("they are no good")
+    await engine.reject("they are no good")
     for refused in (late, read()):
-        with pytest.raises(PolicyError, match=r"rejected .they are no good"):
+        with pytest.raises(PolicyError, match=r"rejected: they are no good"):
             await refused

@@ -36,7 +36,7 @@ def rolled_back(metric: Metric, chance: Floats, *, releases: int = RELEASES) -> 
     """The shares of releases that ours rolls back, and that a z-test does that is looked at all the time."""
     rng = np.random.default_rng(0)
     taken = assigned(rng, releases, chance)
-    harm = metric.drawn(rng, taken)
+    harm = metric.draw(rng, taken)
     ours, naive = evidence(harm, taken, chance).worse_at(ERROR_RATE), peeking(harm.plain_RN, taken, ERROR_RATE)
     return float((ours < len(chance)).mean()), float((naive < len(chance)).mean())
 
@@ -68,7 +68,7 @@ def test_a_version_worse_than_accepted_is_rarely_found_fine(metric: Metric) -> N
     fault = {"success": -0.05, "error": 0.05, "violation": 0.02, "negative": 0.05}[metric.guard.metric]
     rng = np.random.default_rng(0)
     taken = assigned(rng, RELEASES, RAMP)
-    harm = replace(metric, fault=fault).drawn(rng, taken)
+    harm = replace(metric, fault=fault).draw(rng, taken)
     assert (first(fine_now(harm, taken, RAMP)) < len(RAMP)).mean() <= ALLOWED
 
 
@@ -78,7 +78,7 @@ def test_a_version_that_is_toxic_in_2_percent_rarely_passes_even_where_only_the_
     metric = replace(SHIPPED[4], mean=0.0, fault=0.02)
     rng = np.random.default_rng(0)
     taken = assigned(rng, RELEASES, chance)
-    harm = metric.drawn(rng, taken)
+    harm = metric.draw(rng, taken)
     fine = least + first(fine_now(harm, taken, chance)[:, least:])
     strict = replace(harm, guard=replace(harm.guard, margin=0.0))  # the plan's limit of 0: worse at all is too much
     worse = evidence(strict, taken, chance).worse_at(ERROR_RATE / len(SHIPPED))
@@ -91,7 +91,7 @@ def test_a_good_version_is_proved_free_of_violations_within_the_least_units() ->
     chance = steps([(1000, 0.1), (400, 0.25), (200, 0.5)])
     rng = np.random.default_rng(0)
     taken = assigned(rng, RELEASES, chance)
-    harm = replace(SHIPPED[4], mean=0.0).drawn(rng, taken)
+    harm = replace(SHIPPED[4], mean=0.0).draw(rng, taken)
     assert fine_now(harm, taken, chance)[:, -1].mean() > 0.95
 
 
@@ -99,7 +99,7 @@ def test_a_fifth_fewer_successes_are_found_within_150_canary_units_in_the_median
     chance = steps([(3000, 0.1)])
     rng = np.random.default_rng(0)
     taken = assigned(rng, 100, chance)
-    harm = replace(SHIPPED[0], fault=-0.2).drawn(rng, taken)
+    harm = replace(SHIPPED[0], fault=-0.2).draw(rng, taken)
     ends = evidence(harm, taken, chance).worse_at(ERROR_RATE / len(SHIPPED))
     met = np.cumsum(taken, axis=1)[np.arange(100), np.minimum(ends, 2999)]
     assert np.median(np.where(ends < 3000, met, math.inf)) <= 150
@@ -133,7 +133,7 @@ def test_the_simulation_decides_at_the_same_unit_as_the_comparison() -> None:
     rng = np.random.default_rng(3)
     chance = np.full(600, 0.25)
     taken = assigned(rng, 1, chance)
-    harm = metric.drawn(rng, taken)
+    harm = metric.draw(rng, taken)
     end = int(evidence(harm, taken, chance).worse_at(0.05)[0])
     assert 20 < end < 600
     comparison, verdicts = ArmComparison([metric.guard], baseline="old", challenger="new"), []

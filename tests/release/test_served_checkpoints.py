@@ -68,6 +68,15 @@ def test_training_keeps_what_is_served_and_what_was_released(store: LoomDB, tmp_
     assert ledger.checkpoints.numbers() == [0, 1, 2, 5]
 
 
+def test_of_equally_good_versions_the_last_is_the_best(store: LoomDB, tmp_path: Path) -> None:
+    run = RecordedRun(store, tmp_path)
+    ledger = a_ledger(run, store, run.claim)
+    for number, score in enumerate([None, 9.0, 500.0, 500.0, 12.0, None]):
+        ledger.offer(number, score)
+        ledger.commit(number, a_folder(tmp_path, "made"), {})
+    assert ledger.kept == {"best": 3, "last": 5}
+
+
 def aged(db: LoomDB, *, at: float, is_dry: bool = False) -> list[str]:
     pruned = age_checkpoints(db, days=90, now=at, is_dry=is_dry)
     assert pruned.failed == {}

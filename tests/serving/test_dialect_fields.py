@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from loomrl.picture import drawn, size_of
+from loomrl.picture import size_of, to_png
 from loomrl.serving.body import MOST_JPEGS
 from loomrl.serving.call import ChatRequest, Drawing, ToolSpec
 from loomrl.serving.refusal import Refusal
@@ -19,7 +19,7 @@ from tests.needs import ROOT
 from tests.serving.wires import SCHEMA, WIRES
 
 CHAT, TEXT, RESPONSES, MESSAGES = WIRES
-PICTURE = drawn(np.full((2, 3, 3), 200, np.uint8))
+PICTURE = to_png(np.full((2, 3, 3), 200, np.uint8))
 
 
 def jpeg(width: int = 3, height: int = 2) -> bytes:

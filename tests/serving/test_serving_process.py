@@ -67,7 +67,7 @@ def serve(folder: Path, unused_tcp_port_factory: Callable[[], int]) -> Serve:
     async def opened(what: str = "run", **settings: Any) -> AsyncIterator[Service]:
         arms = [{"what": "run", "follow": "newest"}] if what == "newest" else [{"what": what}]
         async with service(folder, unused_tcp_port_factory, arms=arms, **settings) as served:
-            await until(lambda: served.front._front is not None and len(served.front._front.gateways) == 2)
+            await until(lambda: served.front.front is not None and len(served.front.front.gateways) == 2)
             yield served
 
     return opened

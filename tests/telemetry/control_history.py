@@ -30,7 +30,6 @@ def recorded(name: str) -> History:
 
 def made(over: Mapping[Metric, Course] | None = None, *, rows: int = 100, seed: int = 0) -> History:
     """A healthy, noisy run of PPO that goes from −1,300 to −150, evaluated every fifth row; `over` replaces metrics."""
-    rng = random.Random(seed)
     courses: dict[Metric, Course] = {
         Metric.RETURN: lambda x, r: rising(x) + r.gauss(0, 8),
         Metric.RETURN_EVALUATED: lambda x, r: rising(x) + 50 + r.gauss(0, 60),
@@ -45,9 +44,15 @@ def made(over: Mapping[Metric, Course] | None = None, *, rows: int = 100, seed: 
         Metric.ENV_STEPS_PER_S: lambda _, r: r.gauss(9000, 300),
         **(over or {}),
     }
+    return simulated(courses, rows, seed, step=1024)
+
+
+def simulated(courses: Mapping[Metric, Course], rows: int, seed: int, *, step: int = 1) -> History:
+    """So many rows of these metrics; returns are evaluated every fifth row."""
+    rng = random.Random(seed)
     return [
         {
-            "step": 1024 * row,
+            "step": step * row,
             **{
                 str(metric): course(row / rows, rng)
                 for metric, course in courses.items()

@@ -111,33 +111,33 @@ def test_every_examination_has_its_trouble_here() -> None:
     assert len(TROUBLES) + len(BESIDE_FLATNESS) == len(EXAMINATIONS)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("rows", [1, 5, 10, 30, 100, 400])
 def test_a_noisy_run_that_improves_is_healthy(rows: int, seed: int) -> None:
     assert names(made(rows=rows, seed=seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("episodes_per_row", [2, 5, 45, 150])
 def test_chance_alone_is_neither_learning_nor_collapse(episodes_per_row: int, seed: int) -> None:
     history = played(lambda *_: -1200.0, 300.0, episodes_per_row=episodes_per_row, seed=seed)
     assert names(history) == ["flat learning"]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("episodes_per_row", [2, 5, 45, 150])
 def test_learning_is_seen_through_episodes_that_differ(episodes_per_row: int, seed: int) -> None:
     history = played(lambda x, _: rising(x), 300.0, episodes_per_row=episodes_per_row, seed=seed)
     assert names(history) == []
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_of_too_few_episodes_nothing_is_said(seed: int) -> None:
     for mean in (lambda *_: -1200.0, lambda x, _: rising(x)):
         assert names(played(mean, 300.0, episodes_per_row=2, rows=60, seed=seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("lost", [50.0, 150.0])
 def test_a_policy_that_learnt_at_once_may_lose_a_little(seed: int, lost: float) -> None:
     def quick(x: float, _: random.Random) -> float:

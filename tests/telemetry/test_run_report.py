@@ -53,11 +53,9 @@ def test_control_report_has_returns() -> None:
         (figure, 8234, "8.23k"),
         (figure, 3e-4, "3e-4"),
         (figure, -0.5, "−0.5"),
-        (figure, 2.5e6, "2.5M"),
         (figure, 999.9, "1k"),
         (figure, 2e10, "20G"),
         (figure, math.nan, "–"),
-        (percent, 0, "0 %"),
         (percent, 0.072, "7.2 %"),
         (percent, 0.07, "7 %"),
         (percent, 0.958, "96 %"),
@@ -66,7 +64,6 @@ def test_control_report_has_returns() -> None:
         (amount, 475.6, "476"),
         (amount, -1334.2, "−1,334"),
         (amount, 2.5e6, "2.5M"),
-        (amount, math.nan, "–"),
     ],
 )
 def test_numbers_have_the_digits_that_matter(form, value, shown) -> None:

@@ -65,16 +65,6 @@ def test_a_resumed_file_equals_one_that_never_stopped(
     assert [row["step"] for row in read_metrics(resumed)] == list(range(1, 9))
 
 
-def test_a_line_cut_short_is_not_read_and_gone_after_reopening(tmp_path: Path) -> None:
-    file = tmp_path / "metrics.jsonl"
-    write(file, 1, 2, step=0)
-    file.write_bytes(file.read_bytes()[:-9])
-    assert [row["step"] for row in read_metrics(file)] == [1]
-    JsonLines(file, step=2).close()
-    assert file.read_text().count("\n") == 1
-    assert file.read_text().endswith("}\n")
-
-
 def test_bytes_that_are_no_text_at_the_end_are_dropped_too(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     write(file, 1, 1, step=0)

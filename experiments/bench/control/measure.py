@@ -95,22 +95,19 @@ def _solve(seeds: Sequence[int]) -> dict[str, Any]:
     """Seconds of training until CartPole is solved, and a pendulum's return after 10,000 steps, by seed."""
     if not seeds:
         return {}
-    theirs = ["sb3_cartpole"] if importlib.util.find_spec("stable_baselines3") else []
-    tasks = ["ours_cartpole", *theirs, "ours_pendulum"]
+    tasks = ["ours_cartpole", "ours_pendulum"]
     told: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
     with progress("bench control, solving", len(seeds) * len(tasks)) as report:
         for done, (seed, task) in enumerate(product(seeds, tasks), 1):
             told[task].append(_script("solve", task, str(seed)))
             report(done, f"{task} {seed}")
-    figures: dict[str, Any] = {}
-    for task, key in (("ours_cartpole", "cartpole_solved_s"), ("sb3_cartpole", "cartpole_solved_sb3_s")):
-        if task in told:
-            figures[key] = round(statistics.median(one["seconds"] for one in told[task]), 1)
-            figures[f"{key}_runs"] = told[task]
-    returns = [one["return"] for one in told["ours_pendulum"]]
-    figures["pendulum_return_10k"] = round(statistics.median(returns), 1)
-    figures["pendulum_return_10k_runs"] = told["ours_pendulum"]
-    return figures
+    cartpole, pendulum = told.values()
+    return {
+        "cartpole_solved_s": round(statistics.median(one["seconds"] for one in cartpole), 1),
+        "cartpole_solved_s_runs": cartpole,
+        "pendulum_return_10k": round(statistics.median(one["return"] for one in pendulum), 1),
+        "pendulum_return_10k_runs": pendulum,
+    }
 
 
 def _contend(who: str, work: str, environments: int, size: ControlSize) -> dict[str, float]:

@@ -26,41 +26,6 @@ def ours_cartpole(seed: int) -> dict[str, float]:
     return told | {"steps": algo.env_steps, "return": algo.window.mean_of(100) or 0.0}
 
 
-def sb3_cartpole(seed: int) -> dict[str, float]:
-    """Stable-Baselines3 with its zoo's settings for CartPole."""
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
-
-    class Until(BaseCallback):  # type: ignore[misc,unused-ignore]
-        mean = 0.0
-
-        def _on_rollout_end(self) -> None:
-            latest = [told["r"] for told in self.model.ep_info_buffer or ()]
-            self.mean = sum(latest) / 100 if len(latest) == 100 else 0.0
-
-        def _on_step(self) -> bool:
-            return self.mean < SOLVED
-
-    model = PPO(
-        "MlpPolicy",
-        make_vec_env("CartPole-v1", n_envs=8, seed=seed),
-        n_steps=32,
-        batch_size=256,
-        gae_lambda=0.8,
-        gamma=0.98,
-        n_epochs=20,
-        ent_coef=0.0,
-        learning_rate=lambda left: 0.001 * left,
-        clip_range=lambda left: 0.2 * left,
-        seed=seed,
-        device="cpu",
-    )
-    until = Until()
-    told = _time_call(lambda: model.learn(100_000, callback=until))
-    return told | {"steps": model.num_timesteps, "return": until.mean}
-
-
 def ours_pendulum(seed: int) -> dict[str, float]:
     """`experiments/control/pendulum.yaml` for 10,000 steps."""
     from loomrl.experiments.evaluate_control import judge_control
@@ -97,7 +62,7 @@ def _time_call(work: Callable[[], Any]) -> dict[str, float]:
     return {"cpu_s": cpu_s() - cpu, "seconds": time.perf_counter() - wall}
 
 
-TASKS = {"ours_cartpole": ours_cartpole, "sb3_cartpole": sb3_cartpole, "ours_pendulum": ours_pendulum}
+TASKS = {"ours_cartpole": ours_cartpole, "ours_pendulum": ours_pendulum}
 
 
 def main() -> None:

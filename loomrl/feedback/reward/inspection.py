@@ -37,14 +37,14 @@ class Inspection:
 
     def takes_time(self, trajectory: Trajectory) -> bool:
         """True if somebody or something has to look at this trajectory."""
-        if self._is_asked(trajectory) or (self._rubrics and _has_words(trajectory)):
+        if self._is_asked(trajectory) or (self._rubrics and has_words(trajectory)):
             return True
         return self._settings.code == "auto" and submission(trajectory) is not None and not self._laboratory.refusal
 
     def inspect(self, trajectories: Sequence[Trajectory]) -> dict[str, dict[str, ComponentScore]]:
         """By trajectory: the scores that were found. A judge or a sandbox that fails is no judgement."""
         found: dict[str, dict[str, ComponentScore]] = {one.id: {} for one in trajectories}
-        spoken = [one for one in trajectories if _has_words(one)]
+        spoken = [one for one in trajectories if has_words(one)]
         begun = {
             (one.id, name): rubric.begin(conversation(one)) for one in spoken for name, rubric in self._rubrics.items()
         }
@@ -67,7 +67,7 @@ class Inspection:
         return {id: _quality(found) for id, found in self._laboratory.inspect(submissions).items()}
 
     def _is_asked(self, trajectory: Trajectory) -> bool:
-        if self._settings.judge is None or not _has_words(trajectory):
+        if self._settings.judge is None or not has_words(trajectory):
             return False
         return not is_told(own_completion(trajectory))
 
@@ -117,5 +117,6 @@ def _rubric_score(begun: "Future[RubricGrade]") -> ComponentScore:
     return known_score(grade.score, f"{grade.who} judges: {told}", judge=grade.who, raw=grade.raw, criteria=shares)
 
 
-def _has_words(trajectory: Trajectory) -> bool:
+def has_words(trajectory: Trajectory) -> bool:
+    """True for a conversation that did not fail."""
     return trajectory.end is not End.FAILED and bool(trajectory.turns)

@@ -10,22 +10,12 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
+from typing_extensions import override
 
 from loomrl.config import Sampling
 from loomrl.config.engine import OpenAIEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import (
-    Completion,
-    CompletionPiece,
-    FinishReason,
-    Pieces,
-    Request,
-    RequestTally,
-    Statistics,
-    Unsupported,
-    check_ids,
-    check_prompt,
-)
+from loomrl.inference.engine import CLOSED, Completion, Engine, FinishReason, Request, check_ids, check_prompt
 from loomrl.inference.model import config_of, skeleton_of
 from loomrl.inference.remote.dialect import CompletionsApi, ServerDialect, ServerPiece, SglangTokens, VllmTokens, read
 from loomrl.inference.remote.server import ServerClient, run_apart
@@ -68,12 +58,13 @@ class Reported:
             raise _differs(f"top_p={sampling.top_p:g}: this server's log-probabilities are of what top-p leaves")
 
 
-class OpenAIEngine:
-    """Answers requests by asking a server. Its versions count from the first weights that `load` gave it."""
+class OpenAIEngine(Engine):
+    """Answers requests by asking a server. Its versions count from the first weights that it was given."""
 
     def __init__(
         self, choice: OpenAIEngineConfig, *, origin: Path, context: int, trust_remote_code: bool = False
     ) -> None:
+        super().__init__()
         self._choice = choice
         self._context = context
         self._config = origin / "config.json"
@@ -83,27 +74,12 @@ class OpenAIEngine:
         self._dialect, routes = _choose_dialect(choice, self._server)
         self._weights = None if routes is None else self._weights_by(routes)
         self._vocabulary = int(self._shape.get_text_config().vocab_size)
-        self._version = 0
-        self._broken: str | None = None
-        self._closed = False
         self._open: set[asyncio.Task[Completion]] = set()
-        self._tally = RequestTally()
         self._reported = run_apart(self._meet())
 
-    @property
-    def version(self) -> int:
-        """The policy version that samples now."""
-        return self._version
-
-    @property
-    def statistics(self) -> Statistics:
-        """The counts so far."""
-        return self._tally.statistics
-
-    async def generate(self, request: Request) -> Completion:
-        """The completion of one request; a PolicyError if the prompt leaves no room in the context."""
-        self._check(request)
-        task = asyncio.ensure_future(self._complete(request))
+    @override
+    async def _complete(self, request: Request) -> Completion:
+        task = asyncio.ensure_future(self._ask(request))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         try:
@@ -112,38 +88,25 @@ class OpenAIEngine:
         except asyncio.CancelledError:
             mine = asyncio.current_task()
             if self._closed and mine is not None and not mine.cancelling():
-                raise PolicyError("no completion: the engine was closed.") from None
+                raise PolicyError(f"no completion: {CLOSED}.") from None
             raise
 
-    async def stream(self, request: Request) -> Pieces:
-        """The same completion, in one piece at its end: the version of each token is not known earlier."""
-        if request.top:
-            raise Unsupported(f"top={request.top}: an engine on a server reports no likeliest tokens. Ask for none.")
-        done = await self.generate(request)
-        yield CompletionPiece(done.ids_T, done.logprobs_T, done.versions_T, done.finish)
-
-    async def load(self, sealed: Sealed) -> None:
-        """Sample with these weights from the next token on, also in open requests; caches are discarded.
-
-        A PolicyError, without any change, if the weights differ from the sealed ones or do not fit. If the server fails
-        to load them it stays stopped, and requests are refused, until it has loaded others.
-        """
-        self._check_open()
-        if self._weights is None:
-            raise _no_updates(self._choice)
+    @override
+    async def _apply(self, sealed: Sealed) -> None:
+        """If the server fails to load them it stays stopped, and requests are refused, until it has loaded others."""
+        require_updates(self._choice)
+        assert self._weights is not None
         sealed.verify()
         check_weights(self._skeleton(), sealed.weights, sealed.version)
         try:
             await self._weights.give(sealed)
         except PolicyError as error:
-            self._broken = f"weights of version {sealed.version} did not arrive: {error}"
-            raise PolicyError(self._broken) from error
-        self._version = sealed.version
-        self._broken = None
+            self._unsound = f"weights of version {sealed.version} did not arrive: {error}"
+            raise PolicyError(self._unsound) from error
 
+    @override
     async def close(self) -> None:
-        """Release the server. Open requests fail."""
-        self._closed = True
+        await super().close()
         for task in tuple(self._open):
             task.cancel()
         if self._weights is not None:
@@ -195,19 +158,14 @@ class OpenAIEngine:
         except (ConfigError, PolicyError) as error:
             raise type(error)(f"{self._choice.url}: {error}") from None
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise PolicyError("the engine is closed: open another one.")
-
+    @override
     def _check(self, request: Request) -> None:
-        self._check_open()
-        if self._broken is not None:
-            raise PolicyError(self._broken)
+        super()._check(request)
         self._reported.check(request.sampling)
         check_sights(request, None)
         check_prompt(request, context=self._context, vocabulary=self._vocabulary)
 
-    async def _complete(self, request: Request) -> Completion:
+    async def _ask(self, request: Request) -> Completion:
         """Send requests until the completion is whole; new weights may interrupt it."""
         room = min(request.sampling.max_tokens, self._context - len(request.prompt_T))
         pieces: list[ServerPiece] = []
@@ -253,13 +211,13 @@ class OpenAIEngine:
         return model
 
 
-def open_openai(
-    choice: OpenAIEngineConfig, *, origin: Path, context: int, trust_remote_code: bool = False
-) -> OpenAIEngine:
-    """An engine for training; a ConfigError if its weights cannot be updated."""
+def require_updates(choice: OpenAIEngineConfig) -> None:
+    """A ConfigError if the server takes no new weights."""
     if choice.updates == "none":
-        raise _no_updates(choice)
-    return OpenAIEngine(choice, origin=origin, context=context, trust_remote_code=trust_remote_code)
+        raise ConfigError(
+            f"engine.updates='none': the server at {choice.url} can be judged (loomrl evaluate --policy URL#MODEL), "
+            "not trained with, as it takes no new weights. Known: vllm, sglang."
+        )
 
 
 def _choose_dialect(choice: OpenAIEngineConfig, server: ServerClient) -> tuple[ServerDialect, Routes | None]:
@@ -284,13 +242,6 @@ def _finish(piece: ServerPiece, request: Request, room: int) -> FinishReason | N
     if piece.finish is FinishReason.LENGTH and room > 0:
         raise PolicyError(f"the server ended a completion {room} tokens early: has it room for the whole context?")
     return FinishReason.STOP if stopped else FinishReason.LENGTH
-
-
-def _no_updates(choice: OpenAIEngineConfig) -> ConfigError:
-    return ConfigError(
-        f"engine.updates='none': the server at {choice.url} can be judged (loomrl evaluate --policy URL#MODEL), not "
-        "trained with, as it takes no new weights. Known: vllm, sglang."
-    )
 
 
 def _differs(cause: str) -> ConfigError:

@@ -3,15 +3,15 @@
 import asyncio
 import time
 from collections import deque
-from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
+from typing_extensions import override
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Pieces, Request, Sight, Statistics, check_prompt
+from loomrl.inference.engine import CLOSED, Completion, Engine, Pieces, Request, Sight, check_prompt
 from loomrl.inference.torch.fused import open_network
 from loomrl.inference.torch.network import CachedNetwork
 from loomrl.inference.torch.rows import OpenRequest, RowDraw, Rows, TokenFeed, draw
@@ -29,7 +29,7 @@ FILL_TOKENS = 8192
 Key = tuple[bytes, tuple[Sight, ...]]
 
 
-class TorchEngine:
+class TorchEngine(Engine):
     """Samples from a Hugging Face model that it owns: its weights change only through `load`.
 
     A step reads one token in every open request and samples the next. Steps run on the event loop that awaits
@@ -45,31 +45,25 @@ class TorchEngine:
         version: int = 0,
         vision: Vision | None = None,
     ) -> None:
-        self.statistics = Statistics()
+        super().__init__(version)
         self._network: CachedNetwork | None = open_network(model, slots=slots, context=context, vision=vision)
         self._constants = {name: tensor.clone() for name, tensor in self._network.constants().items()}
         self._slots = slots
         self._context = context
-        self._version = version
         self._vocabulary = int(model.config.get_text_config().vocab_size)
         self._rows = Rows(slots=slots, context=context)
         self._waiting: deque[OpenRequest] = deque()
         self._stale = False
-        self._unsound: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pump: asyncio.Task[None] | None = None
 
-    @property
-    def version(self) -> int:
-        """The policy version that samples now."""
-        return self._version
-
-    async def generate(self, request: Request) -> Completion:
-        """The completion of one request; a PolicyError if the prompt leaves no room in the context."""
+    @override
+    async def _complete(self, request: Request) -> Completion:
         return await self._enter(request, None).answer
 
-    async def stream(self, request: Request) -> Pieces:
-        """The same completion, each token once it is sampled; closing it frees the row before the next step."""
+    @override
+    async def _stream(self, request: Request) -> Pieces:
+        """Each token once it is sampled; closing it frees the row before the next step."""
         feed = TokenFeed()
         answer = self._enter(request, feed).answer
         answer.add_done_callback(lambda _: feed.more.set())
@@ -86,7 +80,6 @@ class TorchEngine:
 
     def _enter(self, request: Request, feed: TokenFeed | None) -> OpenRequest:
         """Put a request into the queue, and see to it that steps are made."""
-        self._check(request)
         self._attach(asyncio.get_running_loop())
         opened = OpenRequest(request, asyncio.get_running_loop().create_future(), feed)
         self._waiting.append(opened)
@@ -95,12 +88,9 @@ class TorchEngine:
             self._pump.add_done_callback(self._on_stop)
         return opened
 
-    async def load(self, sealed: Sealed) -> None:
-        """Sample with these weights from the next token on, also in open requests; caches are recomputed.
-
-        A PolicyError, without any change, if a name, shape, type, number or checksum is wrong. If the memory then
-        differs from what was copied into it, the engine refuses work until another version has been loaded.
-        """
+    @override
+    async def _apply(self, sealed: Sealed) -> None:
+        """If the memory then differs from what was copied into it, the engine refuses work until other weights come."""
         sealed.verify()
         model = self._open_network().model
         load_weights(model, sealed.weights, sealed.version)
@@ -112,8 +102,6 @@ class TorchEngine:
             self._unsound = str(error)
             self._fail(self._unsound.rstrip("."))
             raise
-        self._version = sealed.version
-        self._unsound = None
 
     def _read_constants(self, version: int) -> None:
         now = self._open_network().constants()
@@ -124,20 +112,19 @@ class TorchEngine:
                 "opened, and must not. Resume the run with fresh engines, and look for faulty memory."
             )
 
+    @override
     async def close(self) -> None:
-        """Release the memory. Open requests fail."""
-        self._fail("the engine was closed")
+        await super().close()
+        self._fail(CLOSED)
         self._network = None
 
     def _open_network(self) -> CachedNetwork:
-        if self._network is None:
-            raise PolicyError("the engine is closed: open another one.")
+        assert self._network is not None, "the engine is open"
         return self._network
 
+    @override
     def _check(self, request: Request) -> None:
-        self._open_network()
-        if self._unsound is not None:
-            raise PolicyError(self._unsound)
+        super()._check(request)
         check_prompt(request, context=self._context, vocabulary=self._vocabulary)
         check_sights(request, self._open_network().vision)
 
@@ -182,7 +169,7 @@ class TorchEngine:
                 self._stale = False
             admitted = self._admit()
             ended = self._advance() if self._rows.opened else 0
-        self._count(busy_s=time.perf_counter() - began)
+        self._tally.add(busy_s=time.perf_counter() - began)
         return bool(admitted or ended)
 
     def _drop_abandoned(self) -> None:
@@ -196,7 +183,7 @@ class TorchEngine:
             opened = self._waiting.popleft()
             if not opened.answer.done():
                 self._rows.add(opened)
-                self._count(prompt_tokens=len(opened.request.prompt_T))
+                self._tally.add(prompt_tokens=len(opened.request.prompt_T))
         self._fill(range(first, len(self._rows)))
         return len(self._rows) - first
 
@@ -244,7 +231,7 @@ class TorchEngine:
             if not self._rows.opened[row].answer.done():
                 self._rows.opened[row].answer.set_result(self._rows.completion(row))
         gone = {*map(int, ended), *map(int, broken)}
-        self._count(sampled_tokens=len(self._rows), steps=1)
+        self._tally.add(sampled_tokens=len(self._rows), steps=1)
         self._remove(gone)
         return len(gone)
 
@@ -274,13 +261,3 @@ class TorchEngine:
     def _answer(self, opened: OpenRequest, cause: str) -> None:
         if not opened.answer.done() and not opened.answer.get_loop().is_closed():
             opened.answer.set_exception(PolicyError(f"no completion: {cause}."))
-
-    def _count(self, *, sampled_tokens: int = 0, prompt_tokens: int = 0, steps: int = 0, busy_s: float = 0.0) -> None:
-        was = self.statistics
-        self.statistics = replace(
-            was,
-            sampled_tokens=was.sampled_tokens + sampled_tokens,
-            prompt_tokens=was.prompt_tokens + prompt_tokens,
-            steps=was.steps + steps,
-            busy_s=was.busy_s + busy_s,
-        )

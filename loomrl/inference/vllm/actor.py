@@ -72,11 +72,7 @@ class VllmActor:
 
     async def probe(self, requests: Sequence[Request]) -> list[Completion] | LoomError:
         """The completions with the current weights, admitted or not."""
-
-        async def ask(engine: VllmEngine) -> list[Completion]:
-            return list(await asyncio.gather(*map(engine.probe, requests)))
-
-        return await self._call_engine(ask)
+        return await self._call_engine(lambda engine: engine.probe(requests))
 
     async def take(self) -> LoomError | None:
         """Sample with the latest weights; completions are held until the weights are admitted."""
@@ -100,11 +96,7 @@ class VllmActor:
 
     async def admit(self, version: int) -> LoomError | None:
         """Release the held completions."""
-
-        async def admit(engine: VllmEngine) -> None:
-            engine.admit(version)
-
-        return await self._call_engine(admit)
+        return await self._call_engine(lambda engine: engine.admit(version))
 
     async def reject(self, cause: str) -> LoomError | None:
         """Fail open requests and refuse work until other weights arrive."""
@@ -152,7 +144,7 @@ class VllmActor:
             if given is not None and given.rejected is not None:
                 await engine.reject(given.rejected)
             elif given is not None and given.admitted:
-                engine.admit(given.staged.version)
+                await engine.admit(given.staged.version)
         except BaseException:
             await engine.close()
             raise
@@ -162,11 +154,11 @@ class VllmActor:
         """The latest weights, loaded into the engine unless they were rejected."""
         latest = ray.get_actor(latest_weights_name(self._fleet))  # not given by handle, which a restart might not find
         given: GivenWeights | None = await latest.newest.remote()
-        if given is not None and given.rejected is None and given.staged != engine.current:
+        if given is not None and given.rejected is None and given.staged != engine.staged:
             file = await latest.file.remote(given.staged, await self._node(engine))
             if isinstance(file, PolicyError):
                 raise file
-            await engine.take(given.staged, file)
+            await engine.take_staged(given.staged, file)
         return given
 
     def _dying(self, error: EngineLost) -> EngineLost:

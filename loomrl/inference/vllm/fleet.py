@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import ray
 import torch
@@ -28,6 +28,7 @@ from loomrl.inference.vllm.latest import open_latest_weights
 from loomrl.inference.vllm.start import require_vllm
 from loomrl.inference.weights.group import GroupMember, Meeting, host, send
 from loomrl.inference.weights.sealed import Sealed, own_staging_folder, stage
+from loomrl.process import Closing
 
 Lives = Sequence[tuple[str, int]]
 """Every engine's life (a process's name) and number of workers."""
@@ -114,7 +115,7 @@ class FleetPlan:
     options: Mapping[str, Any]
 
 
-class VllmFleet:
+class VllmFleet(Closing):
     """All engines of a run. One that dies is restarted and takes the newest weights by itself."""
 
     def __init__(self, plan: FleetPlan) -> None:
@@ -140,12 +141,6 @@ class VllmFleet:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def client(self) -> FleetClient:
         """An engine for runners in any process: each request goes to one of the fleet's engines."""

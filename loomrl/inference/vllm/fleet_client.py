@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import ray
 from ray.exceptions import RayActorError, RayTaskError
+from typing_extensions import override
 from xxhash import xxh3_64_intdigest
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, CompletionPiece, Pieces, Request
+from loomrl.inference.engine import Completion, CompletionPiece, Engine, Pieces, Request
 from loomrl.inference.vllm.engine import STARTING, EngineLost
 from loomrl.inference.vllm.latest import latest_weights_name
 from loomrl.inference.weights.sealed import Sealed
@@ -31,10 +32,14 @@ SILENT_S = 60.0
 """Time limit for that answer, including a long prompt before it."""
 
 
-class FleetClient:
-    """An Engine. It is identified by its fleet's name, so it can be sent anywhere; the fleet loads the weights."""
+class FleetClient(Engine):
+    """All engines of a fleet as one. It is identified by the fleet's name, so it can be sent anywhere.
+
+    Requests are checked and held where they are answered, and the fleet loads the weights.
+    """
 
     def __init__(self, fleet: str, count: int, timeout_s: float) -> None:
+        super().__init__()
         self._fleet = fleet
         self._count = count
         self._timeout_s = timeout_s
@@ -48,12 +53,14 @@ class FleetClient:
         return FleetClient, (self._fleet, self._count, self._timeout_s)
 
     @property
+    @override
     def version(self) -> int:
         """The last admitted version; 0 before the first."""
         return int(ray.get(ray.get_actor(latest_weights_name(self._fleet)).version.remote()))
 
-    async def generate(self, request: Request) -> Completion:
-        """The completion of one request, from any living engine.
+    @override
+    async def _complete(self, request: Request) -> Completion:
+        """From any living engine.
 
         A PolicyError if none answers within an engine's start time, with their last errors.
         """
@@ -61,15 +68,21 @@ class FleetClient:
         search = _Search(self._timeout_s)
         while True:
             index = self._route(keys)
-            answer = await self._ask(index, request)
+            actor = self._actor(index)
+            self._open[index] += 1
+            try:
+                answer: Completion | PolicyError = await alive_or_killed(actor, actor.generate.remote(request))
+            finally:
+                self._open[index] -= 1
             if isinstance(answer, Completion):
                 return answer
             if not isinstance(answer, EngineLost):
                 raise answer
             await self._lost(index, answer, search)
 
-    async def stream(self, request: Request) -> Pieces:
-        """The completion of one request in pieces. If its engine dies, another goes on after the tokens so far."""
+    @override
+    async def _stream(self, request: Request) -> Pieces:
+        """If the engine dies, another goes on after the tokens so far."""
         keys = _prefixes(request)
         search = _Search(self._timeout_s)
         while True:
@@ -108,21 +121,9 @@ class FleetClient:
         if self._count == 1 or min(now - at for at in self._lost_at) < AVOID_S:
             await asyncio.sleep(AVOID_S / 4)
 
-    async def load(self, sealed: Sealed) -> None:
-        """Not supported: a PolicyError."""
+    @override
+    async def _apply(self, sealed: Sealed) -> None:
         raise PolicyError("a client of a fleet cannot load weights: Fleet.load gives them to all engines.")
-
-    async def close(self) -> None:
-        """Does nothing: the fleet belongs to its owner."""
-
-    async def _ask(self, index: int, request: Request) -> Completion | PolicyError:
-        actor = self._actor(index)
-        self._open[index] += 1
-        try:
-            answer: Completion | PolicyError = await alive_or_killed(actor, actor.generate.remote(request))
-        finally:
-            self._open[index] -= 1
-        return answer
 
     def _actor(self, index: int) -> Any:
         if index not in self._actors:

@@ -3,21 +3,22 @@
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from typing_extensions import override
 
-from loomrl.safety.pattern import PATTERNS, SecretPattern
+from loomrl.safety.pattern import PATTERNS, SecretPattern, any_of
 from loomrl.safety.placeholder import MARK, Counting, Names, mark
 from loomrl.safety.redaction.address import find_ips, find_macs, find_odd_emails, has_ips, has_macs, has_odd_emails
-from loomrl.safety.redaction.credential import find_credentials, has_credentials
+from loomrl.safety.redaction.code import CALLS, COMMANDS, SETTINGS
 from loomrl.safety.redaction.entropy import find_keys, may_have_keys
-from loomrl.safety.redaction.finding import Detection, Echoes, ScannedText, merge_findings, values_in
+from loomrl.safety.redaction.finding import ContextRule, Detection, Echoes, ScannedText, merge_findings, values_in
 from loomrl.safety.redaction.number import find_cards, find_ibans, find_identities
 from loomrl.safety.redaction.phone import find_phones
 from loomrl.safety.redaction.plain import PlainText, may_be_disguised
+from loomrl.safety.redaction.prose import LOGINS, MENTIONS, find_said
 from loomrl.safety.redaction.spoken import find_spoken
 
 ROUNDS = 8
@@ -145,6 +146,34 @@ def _around(text: str, spans: Sequence[tuple[int, int]], near: int = NEAR) -> li
         else:
             parts.append((first, last))
     return parts
+
+
+_RULES = (*LOGINS, *SETTINGS, *COMMANDS, *CALLS)
+_SIGNED = [rule for rule in _RULES if rule.signs]
+_SIGN = any_of(sign for rule in _SIGNED for sign in rule.signs)
+_BY_WORD: dict[str, list[ContextRule]] = {}
+for _rule in _RULES:
+    for _word in _rule.words:
+        _BY_WORD.setdefault(_word, []).append(_rule)
+_WORDS = frozenset(_BY_WORD)
+_TELLING = _WORDS | MENTIONS
+
+
+def has_credentials(page: ScannedText) -> bool:
+    """False for a text without any of the words or signs that tell credentials."""
+    return not page.words.isdisjoint(_TELLING) or _SIGN.search(page.folded) is not None
+
+
+def find_credentials(page: ScannedText) -> Iterator[Detection]:
+    """Passwords and keys that words or the form of a text around them tell."""
+    yield from find_said(page)
+    for word in page.words & _WORDS:
+        places = page.places((word,))
+        for rule in _BY_WORD[word]:
+            yield from rule.secrets(filter(None, (rule.form.match(page.text, place) for place in places)))
+    for rule in _SIGNED if _SIGN.search(page.folded) is not None else ():
+        if page.has(*rule.signs):
+            yield from rule.secrets(rule.form.finditer(page.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from typing_extensions import override
 
+from loomrl.hub.array import check_dtype
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import ChoiceClosed, PromptOpened, TokensDrawn
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
@@ -83,16 +84,9 @@ def _restore(code: int, data: memoryview) -> Any:
     return np.frombuffer(data, np.dtype(f"<{kind.decode()}"), offset=3 + 4 * axes).reshape(shape).copy()
 
 
-def _check_array(kind: Any, value: Any) -> Any:
-    dtype = kind.__args__[1].__args__[0]
-    if not isinstance(value, np.ndarray) or value.dtype != dtype:
-        raise ValueError(f"an array of {np.dtype(dtype)} is needed")
-    return value
-
-
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_convert)
 _DECODERS = {
-    kind: msgspec.msgpack.Decoder(form, ext_hook=_restore, dec_hook=_check_array)
+    kind: msgspec.msgpack.Decoder(form, ext_hook=_restore, dec_hook=check_dtype)
     for kind, form in {
         FrameKind.HELLO: str,
         FrameKind.ABOUT: About,

@@ -95,10 +95,3 @@ class Following:
 
         assert isinstance(self._policy, LanguageServedPolicy)
         await self._policy.load(await asyncio.to_thread(seal_files))
-
-
-async def cancel_task(task: asyncio.Task[None] | None) -> None:
-    """Cancel a task and wait for its end."""
-    if task is not None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

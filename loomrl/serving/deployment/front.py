@@ -25,6 +25,7 @@ from loomrl.http.listen import Certificate, authority
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.asgi import PATHS
 from loomrl.serving.channel.frame import SILENT_S
+from loomrl.serving.repeat import cancel_task
 from loomrl.serving.routes.models import MODELS
 
 log = redacted_logger(__name__)
@@ -222,10 +223,7 @@ class Front:
 
     async def close(self) -> None:
         """Take no more requests, finish the open ones for a moment, and end."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeper
+        await cancel_task(self._keeper)
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGUSR1)  # listens no more, finishes what is open
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -11,10 +11,11 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from loomrl.config import HubConfig, ServingExperiment
-from loomrl.errors import LoomError, StoreError
+from loomrl.errors import StoreError
 from loomrl.http.listen import is_loopback, open_door
 from loomrl.http.server import Embedded, Limits
 from loomrl.http.site import JSON, Refused, Site, open_to
@@ -24,7 +25,7 @@ from loomrl.safety.redaction import PatternRedactor
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.asgi import Check, GatewayApp
 from loomrl.serving.channel.server import ChannelServer
-from loomrl.serving.deployment.follow import Following, cancel_task
+from loomrl.serving.deployment.follow import Following
 from loomrl.serving.deployment.front import Front, FrontSettings
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.deployment.opening import open_policy
@@ -39,6 +40,7 @@ from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.repeat import again, cancel_task
 from loomrl.serving.routes.act import KINDS
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import EVENTS, Event
@@ -66,30 +68,20 @@ class Presence:
         self.row = row
         self._task: asyncio.Task[None] | None = None
 
-    @staticmethod
-    def of(db: LoomDB, station: Station, role: ReplicaRole, address: str, *, policy: str = "") -> "Presence":
-        """A new one, of this process."""
-        row = Replica(
-            id=uuid.uuid4().hex,
-            role=role,
-            policy=policy,
-            endpoint=station.experiment.endpoint,
-            address=address,
-            node=socket.gethostname(),
-            pid=os.getpid(),
-            state=ReplicaState.READY,
-        )
-        return Presence(db, row)
-
     async def start(self) -> None:
         """Add the row, and begin the heartbeat."""
         self.row = await asyncio.to_thread(beat, self._db, self.row)
-        self._task = asyncio.create_task(self._beat())
+        self._task = asyncio.create_task(again(self._beat, 0.0))
 
     async def change(self, *, version: str | None = None, state: ReplicaState | None = None) -> None:
         """Write a change at once."""
         self.row = replace(self.row, version=version or self.row.version, state=state or self.row.state)
         self.row = await asyncio.to_thread(beat, self._db, self.row)
+
+    async def drain(self) -> None:
+        """Get no new calls from now on."""
+        await self.change(state=ReplicaState.DRAINING)
+        await asyncio.sleep(SEEN_S)
 
     async def end(self) -> None:
         """Delete the row."""
@@ -100,30 +92,58 @@ class Presence:
             log.warning("The row of this process stays until its heartbeat is too old: %s", error)
 
     async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(BEAT_S)
-            try:
-                await asyncio.to_thread(beat, self._db, self.row)
-            except StoreError as error:
-                log.warning("LoomDB does not take the heartbeat: %s", error)
+        await asyncio.sleep(BEAT_S)
+        await asyncio.to_thread(beat, self._db, self.row)
 
 
-class PolicyProcess:
+class ServiceProcess:
+    """The base of a service's processes. What `start` opens is closed by `stop`, in the opposite order."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._stack = AsyncExitStack()
+
+    async def stop(self) -> None:
+        """Take nothing new, finish what is open, and end."""
+        await self._stack.aclose()
+
+    async def _open_store(self) -> LoomDB:
+        opened = await asyncio.to_thread(open_store, self._station.experiment.store_url)
+        db = self._stack.enter_context(opened)
+        self._stack.push_async_callback(asyncio.to_thread, flush)
+        return db
+
+    def _present(self, db: LoomDB, role: ReplicaRole, address: str, *, policy: str = "", version: str = "") -> Presence:
+        """A row of this process, which is deleted at its end; still to be added."""
+        row = Replica(
+            id=uuid.uuid4().hex,
+            role=role,
+            policy=policy,
+            version=version,
+            endpoint=self._station.experiment.endpoint,
+            address=address,
+            node=socket.gethostname(),
+            pid=os.getpid(),
+            state=ReplicaState.READY,
+        )
+        presence = Presence(db, row)
+        self._stack.push_async_callback(presence.end)
+        return presence
+
+
+class PolicyProcess(ServiceProcess):
     """One policy on a channel."""
 
     def __init__(self, station: Station, key: str) -> None:
-        self._station = station
+        super().__init__(station)
         self._key = key
-        self._stack = AsyncExitStack()
         self._server: ChannelServer | None = None
-        self._presence: Presence | None = None
-        self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Open the policy, listen, and be announced. A LoomError says why the policy cannot be served."""
         station = self._station
-        experiment = self._station.experiment
-        db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
+        experiment = station.experiment
+        db = await self._open_store()
         source = await asyncio.to_thread(source_of, self._key, db)
         files = await asyncio.to_thread(fetch, source, db)
         try:
@@ -132,55 +152,36 @@ class PolicyProcess:
             await asyncio.to_thread(files.discard)
         if source.follow is not None:
             policy = Following(source, policy, db)
-        self._server = ChannelServer(policy, token=station.token)
-        address = await self._server.start(station.host)
-        self._presence = Presence.of(db, station, ReplicaRole.POLICY, address, policy=self._key)
-        self._presence.row = replace(self._presence.row, version=policy.about.version)
-        await self._presence.start()
+        self._server = server = ChannelServer(policy, token=station.token)
+        address = await server.start(station.host)
+        version = policy.about.version
+        presence = self._present(db, ReplicaRole.POLICY, address, policy=self._key, version=version)
+        self._stack.push_async_callback(server.close, grace_s=GRACE_S)
+        await presence.start()
+        self._stack.push_async_callback(presence.drain)
+
+        async def announce() -> None:
+            """Tell the gateways and LoomDB that another version was loaded."""
+            server.announce()
+            await presence.change(version=policy.about.version)
+
         if isinstance(policy, Following):
-            self._following = asyncio.create_task(policy.follow(self._announce))
+            self._stack.push_async_callback(cancel_task, asyncio.create_task(policy.follow(announce)))
 
     @property
     def calls(self) -> int:
         """Open calls."""
         return 0 if self._server is None else len(self._server.tasks)
 
-    async def stop(self) -> None:
-        """Get no new calls, finish the open ones, and end."""
-        await cancel_task(self._following)
-        if self._presence is not None:
-            await self._presence.change(state=ReplicaState.DRAINING)
-            await asyncio.sleep(SEEN_S)
-        if self._server is not None:
-            await self._server.close(grace_s=GRACE_S)
-        if self._presence is not None:
-            await self._presence.end()
-        await asyncio.to_thread(flush)
-        await self._stack.aclose()
 
-    async def _announce(self) -> None:
-        """Tell the gateways and LoomDB that another version was loaded."""
-        assert self._server is not None
-        assert self._presence is not None
-        self._server.announce()
-        await self._presence.change(version=self._server.policy.about.version)
-
-
-class GatewayProcess:
+class GatewayProcess(ServiceProcess):
     """One gateway: behind the front on a port of its own, or on the asked port itself."""
-
-    def __init__(self, station: Station) -> None:
-        self._station = station
-        self._stack = AsyncExitStack()
-        self._presence: Presence | None = None
-        self._gateway: Gateway | None = None
-        self._server: Embedded | None = None
 
     async def start(self) -> None:
         """Follow LoomDB, listen, and be announced."""
         station = self._station
-        experiment = self._station.experiment
-        db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
+        experiment = station.experiment
+        db = await self._open_store()
         recorder = intake = None
         if experiment.record.mode != "off":
             from loomrl.serving.durable import open_recorder
@@ -202,7 +203,7 @@ class GatewayProcess:
             monitor = Monitor(experiment.monitor, db)
             await monitor.start()
             self._stack.push_async_callback(monitor.close)
-        self._gateway = Gateway(
+        gateway = Gateway(
             view=view,
             recorder=recorder,
             keys=StoredKeys(db, required=is_key_needed(experiment)),
@@ -218,154 +219,100 @@ class GatewayProcess:
         host, port = (station.host, 0) if behind else (experiment.host, experiment.port)
         shown = None if behind else station.certificate
         door = open_door(host, port, token="the gateway asks for keys itself", certificate=shown)
-        limits = Limits(connections=experiment.limits.connections)
-        app = open_to(
-            GatewayApp(self._gateway, check=check_of(experiment, {station.head, station.host})),
-            experiment.origins,
-            shown=SHOWN,
+        app = GatewayApp(gateway, check=check_of(experiment, {station.head, station.host}))
+        server = Embedded(
+            open_to(app, experiment.origins, shown=SHOWN),
+            door.listeners,
+            limits=Limits(connections=experiment.limits.connections),
+            tls=door.tls,
         )
-        self._server = Embedded(app, door.listeners, limits=limits, tls=door.tls)
-        await self._server.start()
-        self._presence = Presence.of(db, station, ReplicaRole.GATEWAY, f"{door.host}:{door.port}")
-        await self._presence.start()
-
-    async def stop(self) -> None:
-        """Get no new requests, finish the open ones, and end."""
-        if self._gateway is not None:
-            self._gateway.is_ready = False
-        if self._presence is not None:
-            await self._presence.change(state=ReplicaState.DRAINING)
-            await asyncio.sleep(SEEN_S)
-        if self._server is not None:
-            await self._server.close()
-        if self._gateway is not None:
-            await self._gateway.close()
-        if self._presence is not None:
-            await self._presence.end()
-        await asyncio.to_thread(flush)
-        await self._stack.aclose()
+        presence = self._present(db, ReplicaRole.GATEWAY, f"{door.host}:{door.port}")
+        self._stack.push_async_callback(gateway.close)
+        await server.start()
+        self._stack.push_async_callback(server.close)
+        await presence.start()
+        self._stack.push_async_callback(presence.drain)
+        self._stack.callback(setattr, gateway, "is_ready", False)
 
 
-class FrontProcess:
+class FrontProcess(ServiceProcess):
     """HAProxy before the gateways, and the housekeeping: rows of dead processes, the sweeper, releases."""
 
-    def __init__(self, station: Station) -> None:
-        self._station = station
-        self._stack = AsyncExitStack()
-        self._presence: Presence | None = None
-        self._front: Front | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._db: LoomDB | None = None
+    front: Front | None = None
+    """None until it listens, and where there is no HAProxy."""
 
     async def start(self) -> None:
         """Listen on the asked address, and follow the gateways."""
-        experiment = self._station.experiment
-        self._db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
-        if self._station.has_front:
+        station = self._station
+        experiment = station.experiment
+        endpoint = experiment.endpoint
+        db = await self._open_store()
+        presence = self._present(db, ReplicaRole.FRONT, station.address)
+        if station.has_front:
             settings = FrontSettings(
                 host=experiment.host,
                 port=experiment.port,
-                certificate=self._station.certificate,
+                certificate=station.certificate,
                 connections=experiment.limits.connections,
                 deadline_s=experiment.gateways.deadline_s,
             )
-            self._front = Front(settings)
-            await self._front.start()
-            self._tasks.append(asyncio.create_task(_again(self._follow, PACE_S)))
-        self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, self._station.address)
-        await self._presence.start()
+            front = Front(settings)
+            await front.start()
+            self._stack.push_async_callback(front.close)
+            self.front = front
+
+            async def follow() -> None:
+                rows = await asyncio.to_thread(live_replicas, db, role=ReplicaRole.GATEWAY, endpoint=endpoint)
+                await front.follow([row.address for row in rows if row.state is ReplicaState.READY])
+
+            self._repeat(follow, PACE_S)
+        await presence.start()
         resolved = {"experiment": experiment.sha256, "resolved": dump(experiment)}
-        await asyncio.to_thread(EVENTS.append, self._db, [self._event("service.started", resolved)])
-        self._tasks.append(asyncio.create_task(_again(self._bury, BEAT_S)))
-        self._tasks.append(asyncio.create_task(_again(self._forget, HOUSE_S)))
-        self._tasks.append(asyncio.create_task(self._release()))
-        if experiment.record.mode != "off":
-            self._tasks.append(asyncio.create_task(self._sweep()))
+        await asyncio.to_thread(self._record, db, "service.started", resolved)
+        self._stack.push_async_callback(self._say_ended, db)
 
-    async def stop(self) -> None:
-        """Take no more requests, and end."""
-        for task in self._tasks:
-            await cancel_task(task)
-        if self._front is not None:
-            await self._front.close()
-        if self._presence is not None:
-            await self._presence.end()
-            await self._say_ended()
-        await self._stack.aclose()
+        def forget() -> None:
+            forget_observations(db, endpoint, before=time.time() - DAY_S * experiment.record.retention_days)
 
-    async def _say_ended(self) -> None:
-        assert self._db is not None
-        event = self._event("service.ended", {"experiment": self._station.experiment.sha256})
-        try:
-            await asyncio.to_thread(EVENTS.append, self._db, [event])
-        except StoreError as error:
-            log.warning("The end of the service is not on record: %s", error)
-
-    def _event(self, kind: str, data: Mapping[str, Any]) -> Event:
-        return Event(kind=kind, subject=self._station.experiment.endpoint, data=data, created_at=time.time())
-
-    async def _follow(self) -> None:
-        assert self._front is not None
-        assert self._db is not None
-        endpoint = self._station.experiment.endpoint
-        rows = await asyncio.to_thread(live_replicas, self._db, role=ReplicaRole.GATEWAY, endpoint=endpoint)
-        await self._front.follow([row.address for row in rows if row.state is ReplicaState.READY])
-
-    async def _bury(self) -> None:
-        assert self._db is not None
-        await asyncio.to_thread(bury, self._db)
-
-    async def _forget(self) -> None:
-        assert self._db is not None
-        experiment = self._station.experiment
-        before = time.time() - DAY_S * experiment.record.retention_days
-        await asyncio.to_thread(forget_observations, self._db, experiment.endpoint, before=before)
-
-    async def _release(self) -> None:
         from loomrl.release.controller import PACE_S as RELEASE_S
         from loomrl.release.controller import Controller
 
-        assert self._db is not None
-        controller = Controller(self._db, self._station.experiment.endpoint)
+        self._repeat(partial(asyncio.to_thread, bury, db), BEAT_S)
+        self._repeat(partial(asyncio.to_thread, forget), HOUSE_S)
+        self._repeat(partial(asyncio.to_thread, Controller(db, endpoint).tick), RELEASE_S)
+        if experiment.record.mode != "off":
+            await self._sweep(db)
 
-        async def tick() -> None:
-            await asyncio.to_thread(controller.tick)
+    def _repeat(self, work: Callable[[], Awaitable[object]], pause_s: float) -> None:
+        """Repeat the work until the end."""
+        self._stack.push_async_callback(cancel_task, asyncio.create_task(again(work, pause_s)))
 
-        await _again(tick, RELEASE_S)
+    def _record(self, db: LoomDB, kind: str, data: Mapping[str, Any]) -> None:
+        endpoint = self._station.experiment.endpoint
+        EVENTS.append(db, [Event(kind=kind, subject=endpoint, data=data, created_at=time.time())])
 
-    async def _sweep(self) -> None:
+    async def _say_ended(self, db: LoomDB) -> None:
+        data = {"experiment": self._station.experiment.sha256}
+        try:
+            await asyncio.to_thread(self._record, db, "service.ended", data)
+        except StoreError as error:
+            log.warning("The end of the service is not on record: %s", error)
+
+    async def _sweep(self, db: LoomDB) -> None:
+        """Let sessions end and old trajectories move on."""
         from loomrl.hub.open import open_endpoint_hub
         from loomrl.serving.retention.sweep import Sweeper, SweepTerms
 
-        assert self._db is not None
         experiment = self._station.experiment
         record = experiment.record
         name = experiment.endpoint
         opened = await asyncio.to_thread(open_endpoint_hub, experiment.store_url, name, HubConfig())
         terms = SweepTerms(idle_s=record.idle_s, days=record.retention_days, archive_days=record.archive_days)
         hub = self._stack.enter_context(opened)
-        sweeper = Sweeper(self._db, hub, name, terms=terms, artifact_url=experiment.artifact_url)
-
-        async def sweep_sessions() -> None:
-            await asyncio.to_thread(sweeper.sweep_sessions, now=time.time())
-
-        async def sweep_trajectories() -> None:
-            await asyncio.to_thread(sweeper.sweep_trajectories, now=time.time())
-
+        sweeper = Sweeper(db, hub, name, terms=terms, artifact_url=experiment.artifact_url)
         # apart, because writing a large file must not keep sessions from ending
-        await asyncio.gather(_again(sweep_sessions, SWEEP_S), _again(sweep_trajectories, HOUSE_S))
-
-
-async def _again(work: Callable[[], Awaitable[None]], pause_s: float) -> None:
-    """Repeat the work for ever; failures are logged, and the work tried again."""
-    while True:
-        try:
-            await work()
-        except (LoomError, OSError) as error:
-            log.warning("It is tried again: %s", error)
-        except Exception:
-            log.exception("It is tried again.")
-        await asyncio.sleep(pause_s)
+        self._repeat(lambda: asyncio.to_thread(sweeper.sweep_sessions, now=time.time()), SWEEP_S)
+        self._repeat(lambda: asyncio.to_thread(sweeper.sweep_trajectories, now=time.time()), HOUSE_S)
 
 
 def is_key_needed(experiment: ServingExperiment) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
@@ -11,6 +10,7 @@ from loomrl.serving.channel.frame import HELLO_S
 from loomrl.serving.channel.link import ChannelLink
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Refusal
+from loomrl.serving.repeat import cancel_task
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, last_change, list_tests
 from loomrl.store.endpoints import Endpoint, State, list_endpoints
@@ -51,10 +51,7 @@ class StoredView:
 
     async def close(self) -> None:
         """Stop reading, and close all links."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await cancel_task(self._task)
         for task in list(self._opening.values()):
             task.cancel()
         await asyncio.gather(*(link.close() for link in self._links.values()))

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from loomrl.observability.log import open_log
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess
 from loomrl.serving.deployment.station import LOOK_S, Change, Station, Steward
+from loomrl.serving.repeat import again
 
 log = redacted_logger(__name__)
 CALLS = "loomrl_calls"
@@ -62,7 +62,7 @@ class FrontReplica:
         self._process = FrontProcess(station)
         await _start(self._process)
         steward = Steward(station)
-        self._tasks = [asyncio.create_task(_again(partial(steward.look, change), LOOK_S))]
+        self._tasks = [asyncio.create_task(again(partial(asyncio.to_thread, steward.look, change), LOOK_S))]
 
     async def __del__(self) -> None:
         for task in self._tasks:
@@ -80,16 +80,6 @@ class Scaled:
         """The wanted number of replicas, and no state."""
         calls = sum((ctx.aggregated_metrics or {}).get(CALLS, {}).values())
         return max(1.0, -(-calls // self._load)), {}
-
-
-async def _again(work: Callable[[], object], pause_s: float) -> None:
-    """Do this in a thread, again and again; one failure is not the last time."""
-    while True:
-        try:
-            await asyncio.to_thread(work)
-        except Exception:
-            log.exception("The steward of this endpoint could not do its work.")
-        await asyncio.sleep(pause_s)
 
 
 async def _start(process: PolicyProcess | GatewayProcess | FrontProcess) -> None:

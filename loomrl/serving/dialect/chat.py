@@ -27,11 +27,11 @@ from loomrl.serving.call import (
     ChoiceClosed,
     Drawing,
     Event,
+    Finish,
     Heading,
     Token,
     TokensDrawn,
     ToolCall,
-    Usage,
 )
 from loomrl.serving.dialect.conversation import (
     MOST_CALLS,
@@ -45,16 +45,18 @@ from loomrl.serving.dialect.conversation import (
     check_tools,
     split_content,
 )
-from loomrl.serving.dialect.dialect import DONE, sse, unsent
+from loomrl.serving.dialect.dialect import unsent
 from loomrl.serving.dialect.openai import (
     MOST_TOP,
     Arguments,
+    ChunkStream,
     Function,
     Metadata,
     SamplingBody,
     TextFormat,
     error_of,
     finish_of,
+    head_of,
     logprobs_of,
     usage_of,
 )
@@ -215,7 +217,7 @@ class ChatDialect:
     def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         """The answer."""
         choices = [_choice(index, choice, ask) for index, choice in enumerate(answer.choices)]
-        head = _head(answer.heading, "chat.completion")
+        head = head_of(answer.heading, "chat.completion", prefix="chatcmpl")
         return head | {"choices": choices, "usage": usage_of(answer.usage)} | dict(ask.shown)
 
     def stream(self, ask: ChatRequest) -> "ChatStream":
@@ -227,18 +229,12 @@ class ChatDialect:
         return error_of(refusal)
 
 
-class ChatStream:
-    """Chunks. The finish reason of a choice is held until everything is on record."""
-
-    def __init__(self, ask: ChatRequest) -> None:
-        self._ask = ask
-        self._sent = [""] * ask.drawing.n
-        self._finish: list[str | None] = [None] * ask.drawing.n
-        self._head: dict[str, Any] = {}
+class ChatStream(ChunkStream):
+    """Chunks of messages."""
 
     def begin(self, heading: Heading) -> bytes:
         """The role of each choice."""
-        self._head = _head(heading, "chat.completion.chunk")
+        self._head = head_of(heading, "chat.completion.chunk", prefix="chatcmpl")
         return b"".join(self._delta(index, {"role": "assistant", "content": ""}) for index in range(len(self._sent)))
 
     def write(self, event: Event) -> bytes:
@@ -247,39 +243,24 @@ class ChatStream:
             return self._text(event.index, event.text, event.tokens)
         if not isinstance(event, ChoiceClosed):
             return b""
-        self._finish[event.index] = finish_of(event.finish)
+        self._finish[event.index] = event.finish
         left = self._text(event.index, unsent(self._sent[event.index], event.text), ())
         calls = [{"index": at} | _call(call) for at, call in enumerate(event.calls)]
         return left + b"".join(self._delta(event.index, {"tool_calls": [call]}) for call in calls)
 
-    def finish(self, usage: Usage) -> bytes:
-        """The end of each choice, and the counts if they were asked for."""
-        ends = b"".join(self._delta(index, {}, finish=finish) for index, finish in enumerate(self._finish))
-        last = sse(self._head | {"choices": [], "usage": usage_of(usage)}) if self._ask.stream_usage else b""
-        return ends + last + DONE
-
-    def fail(self, refusal: Refusal) -> bytes:
-        """The error."""
-        return sse(error_of(refusal))
+    @override
+    def _end(self, index: int, finish: Finish | None) -> bytes:
+        return self._chunk(index, None, None if finish is None else finish_of(finish), delta={})
 
     def _text(self, index: int, text: str, tokens: Sequence[Token]) -> bytes:
         asked = self._ask.drawing.logprobs and bool(tokens)
         if not text and not asked:
             return b""
         self._sent[index] += text
-        return self._delta(index, {"content": text}, logprobs=_logprobs(tokens) if asked else None)
+        return self._delta(index, {"content": text}, _logprobs(tokens) if asked else None)
 
-    def _delta(
-        self, index: int, delta: dict[str, Any], *, logprobs: dict[str, Any] | None = None, finish: str | None = None
-    ) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        usage = {"usage": None} if self._ask.stream_usage else {}
-        return sse(self._head | {"choices": [choice]} | usage)
-
-
-def _head(heading: Heading, kind: str) -> dict[str, Any]:
-    head = {"id": f"chatcmpl-{heading.id}", "object": kind, "created": int(heading.created)}
-    return head | {"model": heading.model, "system_fingerprint": heading.version}
+    def _delta(self, index: int, delta: dict[str, Any], logprobs: dict[str, Any] | None = None) -> bytes:
+        return self._chunk(index, logprobs, None, delta=delta)
 
 
 def _choice(index: int, choice: AnswerChoice, ask: ChatRequest) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
+from typing_extensions import override
 
 from loomrl.serving.body import Whole, invalid, only, read_body
 from loomrl.serving.call import (
@@ -18,10 +19,17 @@ from loomrl.serving.call import (
     Token,
     TokenCandidate,
     TokensDrawn,
-    Usage,
 )
-from loomrl.serving.dialect.dialect import DONE, sse, unsent
-from loomrl.serving.dialect.openai import SamplingBody, bound_logprob, error_of, finish_of, usage_of
+from loomrl.serving.dialect.dialect import unsent
+from loomrl.serving.dialect.openai import (
+    ChunkStream,
+    SamplingBody,
+    bound_logprob,
+    error_of,
+    finish_of,
+    head_of,
+    usage_of,
+)
 from loomrl.serving.refusal import Refusal
 
 MOST_TOP = 5
@@ -84,7 +92,8 @@ class CompletionsDialect:
     def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
         """The answer."""
         choices = [_choice(index, choice, ask) for index, choice in enumerate(answer.choices)]
-        return _head(answer.heading) | {"choices": choices, "usage": usage_of(answer.usage)}
+        head = head_of(answer.heading, "text_completion", prefix="cmpl")
+        return head | {"choices": choices, "usage": usage_of(answer.usage)}
 
     def stream(self, ask: ChatRequest) -> "CompletionStream":
         """The answer's writer."""
@@ -95,19 +104,16 @@ class CompletionsDialect:
         return error_of(refusal)
 
 
-class CompletionStream:
-    """Pieces of text. The finish reason of a choice is held until everything is on record."""
+class CompletionStream(ChunkStream):
+    """Pieces of text."""
 
     def __init__(self, ask: ChatRequest) -> None:
-        self._ask = ask
-        self._sent = [""] * ask.drawing.n
+        super().__init__(ask)
         self._offset = [len(_echo_text(ask))] * ask.drawing.n
-        self._finish: list[Finish | None] = [None] * ask.drawing.n
-        self._head: dict[str, Any] = {}
 
     def begin(self, heading: Heading) -> bytes:
         """The prompt, where it is asked for."""
-        self._head = _head(heading)
+        self._head = head_of(heading, "text_completion", prefix="cmpl")
         echo = _echo_text(self._ask)
         return b"".join(self._piece(index, echo) for index in range(len(self._sent))) if echo else b""
 
@@ -123,22 +129,14 @@ class CompletionStream:
         rest = unsent(self._sent[event.index], event.text)
         return self._piece(event.index, rest) if rest else b""
 
-    def finish(self, usage: Usage) -> bytes:
-        """The end of each choice, and the counts if they were asked for."""
-        ends = b"".join(self._piece(index, "", finish=_finish(end)) for index, end in enumerate(self._finish))
-        last = sse(self._head | {"choices": [], "usage": usage_of(usage)}) if self._ask.stream_usage else b""
-        return ends + last + DONE
+    @override
+    def _end(self, index: int, finish: Finish | None) -> bytes:
+        return self._chunk(index, None, _finish(finish), text="")
 
-    def fail(self, refusal: Refusal) -> bytes:
-        """The error."""
-        return sse(error_of(refusal))
-
-    def _piece(self, index: int, text: str, *, tokens: Sequence[Token] = (), finish: str | None = None) -> bytes:
+    def _piece(self, index: int, text: str, *, tokens: Sequence[Token] = ()) -> bytes:
         logprobs = _logprobs(tokens, self._offset[index]) if tokens else None
         self._offset[index] += sum(len(_text(token.drawn)) for token in tokens)
-        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
-        usage = {"usage": None} if self._ask.stream_usage else {}
-        return sse(self._head | {"choices": [choice]} | usage)
+        return self._chunk(index, logprobs, None, text=text)
 
 
 def _echo(text: CompletionBody) -> bool:
@@ -147,11 +145,6 @@ def _echo(text: CompletionBody) -> bool:
     if text.echo and text.logprobs is not None:
         raise invalid("echo", "log-probabilities of a prompt are not supported: leave out echo or logprobs.")
     return text.echo
-
-
-def _head(heading: Heading) -> dict[str, Any]:
-    head = {"id": f"cmpl-{heading.id}", "object": "text_completion", "created": int(heading.created)}
-    return head | {"model": heading.model, "system_fingerprint": heading.version}
 
 
 def _echo_text(ask: ChatRequest) -> str:

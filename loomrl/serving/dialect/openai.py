@@ -1,6 +1,7 @@
 """The common parts of OpenAI's three dialects: errors, counts of tokens, log-probabilities, fields of requests."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -21,7 +22,8 @@ from loomrl.serving.body import (
     invalid,
     only,
 )
-from loomrl.serving.call import Drawing, Finish, Token, TokenCandidate, ToolSpec, Usage
+from loomrl.serving.call import ChatRequest, Drawing, Finish, Heading, Token, TokenCandidate, ToolSpec, Usage
+from loomrl.serving.dialect.dialect import DONE, sse
 from loomrl.serving.refusal import Refusal, RefusalCause
 
 MOST_CHOICES = 128
@@ -165,6 +167,41 @@ def usage_of(usage: Usage) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": usage.cached},
         "completion_tokens_details": {"reasoning_tokens": 0},
     }
+
+
+def head_of(heading: Heading, kind: str, *, prefix: str) -> dict[str, Any]:
+    """The fields that every answer and every chunk of chat or completions begins with."""
+    head = {"id": f"{prefix}-{heading.id}", "object": kind, "created": int(heading.created)}
+    return head | {"model": heading.model, "system_fingerprint": heading.version}
+
+
+class ChunkStream(ABC):
+    """A stream of chat or completions. The finish reason of a choice is held until everything is on record."""
+
+    def __init__(self, ask: ChatRequest) -> None:
+        self._ask = ask
+        self._sent = [""] * ask.drawing.n
+        self._finish: list[Finish | None] = [None] * ask.drawing.n
+        self._head: dict[str, Any] = {}
+
+    def finish(self, usage: Usage) -> bytes:
+        """The end of each choice, and the counts if they were asked for."""
+        ends = b"".join(self._end(index, finish) for index, finish in enumerate(self._finish))
+        last = sse(self._head | {"choices": [], "usage": usage_of(usage)}) if self._ask.stream_usage else b""
+        return ends + last + DONE
+
+    def fail(self, refusal: Refusal) -> bytes:
+        """The error."""
+        return sse(error_of(refusal))
+
+    def _chunk(self, index: int, logprobs: dict[str, Any] | None, finish: str | None, **content: Any) -> bytes:
+        choice = {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
+        usage = {"usage": None} if self._ask.stream_usage else {}
+        return sse(self._head | {"choices": [choice]} | usage)
+
+    @abstractmethod
+    def _end(self, index: int, finish: Finish | None) -> bytes:
+        """The last chunk of a choice."""
 
 
 def logprobs_of(tokens: Sequence[Token]) -> list[dict[str, Any]]:

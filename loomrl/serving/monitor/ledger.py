@@ -3,19 +3,17 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 
 from loomrl.errors import StoreError
-from loomrl.safety.redaction.log import redacted_logger
+from loomrl.serving.repeat import again, cancel_task
 from loomrl.store.db import LoomDB
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.observations import Observation, append_observations
 from loomrl.store.sessions import Quarantine, read_quarantine, record_quarantine
 
-log = redacted_logger(__name__)
 FLUSH_S = 2.0
 """Time between two rows of counts; a trip is written at once."""
 LOOK_S = 0.25
@@ -66,15 +64,13 @@ class HitLedger:
     async def start(self) -> None:
         """Read the quarantine, follow it, and begin to write counts."""
         await self._follow()
-        self._tasks = [asyncio.create_task(_again(self._follow, partial(asyncio.sleep, LOOK_S)))]
-        self._tasks.append(asyncio.create_task(_again(self.flush, self._until_due)))
+        self._tasks = [asyncio.create_task(again(self._follow, LOOK_S))]
+        self._tasks.append(asyncio.create_task(again(self._flush_when_due, 0.0)))
 
     async def close(self) -> None:
         """Write the rest."""
         for task in self._tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await cancel_task(task)
         with suppress(StoreError):
             await self.flush()
 
@@ -142,20 +138,11 @@ class HitLedger:
             place = (change.endpoint, change.session)
             self._held.add(place) if change.held else self._held.discard(place)
 
-    async def _until_due(self) -> None:
+    async def _flush_when_due(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 await self._has_tripped.wait()
-
-
-async def _again(work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await pause()
-        try:
-            await work()
-        except StoreError as error:
-            log.warning("The monitor's record is written later: %s", error)
-            await asyncio.sleep(LOOK_S)
+        await self.flush()
 
 
 def hits_on_record(db: LoomDB, *, endpoint: str = "") -> dict[MonitorHit, CountedHits]:

@@ -8,12 +8,10 @@ import msgspec
 import numpy as np
 
 from loomrl.errors import CorruptPayload
-from loomrl.hub.array import Allowance, pack, unpack
+from loomrl.hub.array import EXTENSION, Allowance, pack, unpack_hook
 from loomrl.safety.redaction import NoRedactor, Redaction
 from loomrl.serving.call import ChatMessage, ToolCall, ToolSpec
 from loomrl.serving.recording.record import CallRecord, Columns, RecordedCall, SessionEnding, Words
-
-_ARRAY = 1
 
 
 def encode(call: RecordedCall) -> tuple[bytes, bytes | None]:
@@ -99,14 +97,7 @@ def _hidden(record: CallRecord, redaction: Redaction) -> bool:
 
 def unpack_value(data: bytes, form: Any) -> Any:
     """The value of `pack_value`; ValueError, TypeError or msgspec.DecodeError for anything else."""
-    allowance = Allowance()
-
-    def restore(code: int, data: memoryview) -> Any:
-        if code != _ARRAY:
-            raise ValueError(f"extension {code} is unknown")
-        return unpack(data, allowance)
-
-    return msgspec.msgpack.Decoder(form, ext_hook=restore, dec_hook=_array).decode(data)
+    return msgspec.msgpack.Decoder(form, ext_hook=unpack_hook(), dec_hook=_array).decode(data)
 
 
 def pack_value(value: Any) -> bytes:
@@ -114,7 +105,7 @@ def pack_value(value: Any) -> bytes:
 
     def convert(one: Any) -> Any:
         if isinstance(one, np.ndarray):
-            return msgspec.msgpack.Ext(_ARRAY, pack(one, Allowance()))
+            return msgspec.msgpack.Ext(EXTENSION, pack(one, Allowance()))
         raise TypeError(f"{type(one).__name__} is neither JSON nor a NumPy array")
 
     try:

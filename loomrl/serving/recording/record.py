@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -18,16 +18,11 @@ from loomrl.serving.thread import RecordedAnswer, answer_mark, marks
 Finish = Literal["stop", "length", "tool_calls", "cancelled"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SpokenChoice:
-    """One choice of an answer, with all that was sampled."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """A choice of an answer without its tokens."""
 
     index: int
-    opened_T: NDArray[np.int32]
-    """The ids that were new in the prompt."""
-    ids_T: NDArray[np.int32]
-    logprobs_T: NDArray[np.float32]
-    versions_T: NDArray[np.int32]
     text: str
     calls: tuple[ToolCall, ...] = ()
     finish: str
@@ -41,8 +36,19 @@ class SpokenChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CallToRecord:
-    """One request and its answer. `parent` is `KnownBeginning.parent`, or empty where a thread begins."""
+class SpokenChoice(Words):
+    """One choice of an answer, with all that was sampled."""
+
+    opened_T: NDArray[np.int32]
+    """The ids that were new in the prompt."""
+    ids_T: NDArray[np.int32]
+    logprobs_T: NDArray[np.float32]
+    versions_T: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CallOrigin:
+    """Where and when a call was answered. `parent` is `KnownBeginning.parent`, or empty where a thread begins."""
 
     id: str
     session: str
@@ -51,27 +57,18 @@ class CallToRecord:
     version: str
     parent: str
     dialect: str
-    ask: ChatRequest
-    choices: tuple[SpokenChoice, ...]
-    key: str
-    """The id of the caller's key, never the key."""
     started_at: float
     finished_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """A choice without its tokens."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CallToRecord(CallOrigin):
+    """One request and its answer."""
 
-    index: int
-    text: str
-    calls: tuple[ToolCall, ...] = ()
-    finish: str
-    sights: tuple[int, ...] = ()
-    rule: str = ""
-    """The monitor's rule that kept it from leaving as it was drawn."""
-    said: str = ""
-    """The text that the caller got then."""
+    ask: ChatRequest
+    choices: tuple[SpokenChoice, ...]
+    key: str
+    """The id of the caller's key, never the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,16 +84,9 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallRecord:
+class CallRecord(CallOrigin):
     """The words of a call."""
 
-    id: str
-    session: str
-    endpoint: str
-    arm: str
-    version: str
-    parent: str
-    dialect: str
     begins: int
     """Messages of the conversation before the new ones."""
     messages: tuple[ChatMessage, ...]
@@ -108,8 +98,6 @@ class CallRecord:
     user: str = ""
     """The caller's name for its user; in LoomDB, a hash of it."""
     choices: tuple[Words, ...]
-    started_at: float
-    finished_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -178,13 +166,7 @@ def make_recorded(call: CallToRecord, parent: RecordedAnswer | None) -> Recorded
     ask = call.ask
     begins = 0 if parent is None else parent.messages
     record = CallRecord(
-        id=call.id,
-        session=call.session,
-        endpoint=call.endpoint,
-        arm=call.arm,
-        version=call.version,
-        parent="" if parent is None else parent.name,
-        dialect=call.dialect,
+        **_copy(CallOrigin, call) | {"parent": "" if parent is None else parent.name},
         begins=begins,
         messages=ask.messages[begins:],
         prompt=ask.prompt,
@@ -192,14 +174,16 @@ def make_recorded(call: CallToRecord, parent: RecordedAnswer | None) -> Recorded
         tool_choice=ask.tool_choice,
         drawing=ask.drawing,
         user=ask.user,
-        choices=tuple(_words(choice) for choice in call.choices),
-        started_at=call.started_at,
-        finished_at=call.finished_at,
+        choices=tuple(Words(**_copy(Words, choice)) for choice in call.choices),
     )
     if call.parent and parent is None:  # its ids are gone, and without them the new ones make no sense
         return RecordedCall(record=record, columns=())
     before = marks(ask)[-1] if ask.prompt is None else b""
     return RecordedCall(record=record, columns=tuple(_columns(call, at, before) for at in range(len(call.choices))))
+
+
+def _copy(kind: type[Words | CallOrigin], of: Words | CallOrigin) -> dict[str, Any]:
+    return {each.name: getattr(of, each.name) for each in fields(kind)}
 
 
 def make_answers(call: RecordedCall, parent: RecordedAnswer | None) -> list[RecordedAnswer]:
@@ -219,18 +203,6 @@ def make_answers(call: RecordedCall, parent: RecordedAnswer | None) -> list[Reco
         )
         for at, (words, columns) in enumerate(zip(record.choices, call.columns, strict=False))
     ]
-
-
-def _words(choice: SpokenChoice) -> Words:
-    return Words(
-        index=choice.index,
-        text=choice.text,
-        calls=choice.calls,
-        finish=choice.finish,
-        sights=choice.sights,
-        rule=choice.rule,
-        said=choice.said,
-    )
 
 
 def _columns(call: CallToRecord, at: int, before: bytes) -> Columns:

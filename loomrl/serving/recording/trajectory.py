@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from loomrl.serving.call import ChatMessage
 from loomrl.serving.recording.acts import RecordedActs, are_acts, decode_acts, join_steps
 from loomrl.serving.recording.payload import decode
-from loomrl.serving.recording.record import Columns, RecordedCall, SessionEnding, Words
+from loomrl.serving.recording.record import RecordedCall, SessionEnding, Words
 from loomrl.serving.wording import to_messages
 from loomrl.store import LoomDB
 from loomrl.store.sessions import StoredSession, read_calls
@@ -152,8 +152,10 @@ def _add_turn(call: RecordedCall, at: int, parent: _Tip | None) -> _Tip:
     tokens = ids_T = None
     if before_T is not None and not call.lost:
         opened_T = call.opened_T(at)
-        ids_T = np.concatenate([before_T, opened_T, call.columns[at].ids_T])
-        tokens = _tokens(call.columns[at], opened_T if extends else np.concatenate([before_T, opened_T]))
+        drawn = call.columns[at]
+        ids_T = np.concatenate([before_T, opened_T, drawn.ids_T])
+        shown_T = opened_T if extends else np.concatenate([before_T, opened_T])
+        tokens = Tokens.sampled(shown_T, drawn.ids_T, drawn.logprobs_T, drawn.versions_T)
     action = _action(words)
     thread.turns.append(Turn(new if extends else (*before, *new), action, tokens=tokens))
     thread.names.append(f"{call.record.id}/{words.index}")
@@ -163,16 +165,6 @@ def _add_turn(call: RecordedCall, at: int, parent: _Tip | None) -> _Tip:
 def _first(call: RecordedCall) -> Ids | None:
     """The ids before a call without a parent: lost, if it had one that is not on record."""
     return None if call.record.parent else NOTHING
-
-
-def _tokens(columns: Columns, opened_T: Ids) -> Tokens:
-    given = len(opened_T)
-    return Tokens(
-        np.concatenate([opened_T, columns.ids_T]),
-        np.repeat([False, True], [given, len(columns.ids_T)]),
-        np.concatenate([np.zeros(given, np.float32), columns.logprobs_T]),
-        np.concatenate([np.full(given, NO_VERSION, np.int32), columns.versions_T]),
-    )
 
 
 def _new(call: RecordedCall) -> tuple[Message, ...]:

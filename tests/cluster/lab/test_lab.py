@@ -94,22 +94,6 @@ def test_bandwidth_is_what_was_asked_in_both_directions(lab: Lab) -> None:
     assert megabits(lab, "head", "one") > 40
 
 
-def test_a_connection_outlives_a_link_that_is_down_for_a_while(lab: Lab) -> None:
-    answer = "import socket; l = socket.create_server(('', 7002)); print('up', flush=True); c, _ = l.accept(); "
-    ask = "import socket; c = socket.create_connection(('one', 7002)); print('up', flush=True); input(); "
-    with lab.start("one", python(f"{answer}print(c.recv(9))"), stdout=-1) as server:
-        server.stdout.readline()
-        with lab.start("head", python(f"{ask}c.send(b'late')"), stdin=-1, stdout=-1) as client:
-            assert client.stdin
-            client.stdout.readline()
-            lab.link("one", up=False)
-            assert ping(lab, "head", "one", count=3)[0] == 1
-            client.stdin.write("\n")
-            client.stdin.flush()
-            lab.link("one", up=True)
-            assert server.stdout.read() == "b'late'\n"
-
-
 def test_a_cut_is_one_way_and_between_two_hosts(lab: Lab) -> None:
     lab.cut("one", "two")
     assert (hears(lab, "one", "two"), hears(lab, "two", "one"), hears(lab, "head", "two")) == (False, True, True)
@@ -193,7 +177,7 @@ def test_another_process_finds_the_lab_changes_it_and_removes_it_without_a_trace
     assert "is not there" in cli("down", *words, cwd=tmp_path).stderr
 
 
-@pytest.mark.parametrize("after_s", [0.3, 0.5, 0.6, 0.7, 0.8, 1.0, 1.3])
+@pytest.mark.parametrize("after_s", [0.3, 0.6, 0.8, 1.3])
 def test_whatever_a_killed_tool_left_is_removed(after_s: float) -> None:
     name, before = a_name(), traces()
     script = f"from tests.lab import Lab; Lab.up({name!r}, list('abc'), disk_mb=64)"
