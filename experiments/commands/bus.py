@@ -19,7 +19,7 @@ from loomrl.experiments.commands.face import LIST, Limit, Scraped, face, nouns, 
 from loomrl.experiments.commands.listing import read_list, render_list
 from loomrl.experiments.commands.output import emit, table
 from loomrl.observability.log import teller
-from loomrl.record.declaration import Column, Form, Page, Query, Record
+from loomrl.record.declaration import Column, Page, Query, Record
 
 if TYPE_CHECKING:
     from loomrl.bus.dead import Letter
@@ -47,10 +47,10 @@ LETTER_RECORDS = Record["Letter"](
     plural="letters",
     about="List the messages that were put aside, oldest first, with the reason.",
     columns=(
-        Column("letter", "id", Form.HASH),
-        Column("at", form=Form.TIME),
+        Column("letter", "id", "hash"),
+        Column("at", form="time"),
         Column("cause"),
-        Column("reason", form=Form.WORDS),
+        Column("reason", form="words"),
     ),
     read=_read_letters,
     none="No dead letters.",

@@ -17,7 +17,7 @@ from loomrl.experiments.commands.listing import add_list, print_found, read_list
 from loomrl.experiments.commands.output import emit, table
 from loomrl.record import word
 from loomrl.record.catalogue import ARCHIVE_RECORDS
-from loomrl.record.declaration import Column, Form, Part
+from loomrl.record.declaration import Column, Part
 from loomrl.record.detail import DATASET
 
 data = nouns("Data sets to train on: freeze what was served, record what control policies do.")
@@ -131,7 +131,7 @@ def _show(
 MEMBERS = Part(
     name="rows",
     title="Trajectories",
-    columns=(Column("part"), Column("hub"), Column("trajectory"), Column("domain"), Column("reward", form=Form.NUMBER)),
+    columns=(Column("part"), Column("hub"), Column("trajectory"), Column("domain"), Column("reward", form="number")),
 )
 add_list(data, DATASET, show=_show)
 

@@ -8,7 +8,7 @@ import typer
 from loomrl.experiments.commands.face import face, nouns, with_store, without
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit
-from loomrl.record.declaration import Column, Field, Form, Page, Query, Record
+from loomrl.record.declaration import Column, Field, Page, Query, Record
 
 if TYPE_CHECKING:
     from loomrl.cluster.job import Job, Jobs
@@ -71,10 +71,10 @@ JOB_RECORDS = Record["Job"](
     about="List the jobs of a cluster, the latest first.",
     columns=(
         Column("job", "id"),
-        Column("status", form=Form.STATUS),
-        Column("started", "started_at", Form.TIME),
-        Column("ended", "ended_at", Form.TIME),
-        Column("experiment", form=Form.HASH),
+        Column("status", form="status"),
+        Column("started", "started_at", "time"),
+        Column("ended", "ended_at", "time"),
+        Column("experiment", form="hash"),
     ),
     filters=(Field(name="address", about=ADDRESS),),
     read=_read_jobs,

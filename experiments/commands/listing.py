@@ -13,7 +13,7 @@ from rich.console import Console
 from loomrl.errors import ConfigError
 from loomrl.experiments.commands.face import LIST, face, open_face_store, without
 from loomrl.experiments.commands.output import emit, table
-from loomrl.record.declaration import Action, Column, Detail, Form, Found, Query, Record
+from loomrl.record.declaration import Action, Column, Detail, Found, Query, Record
 
 if TYPE_CHECKING:
     from loomrl.store import LoomDB
@@ -114,7 +114,7 @@ def render_found(detail: Detail, found: Found, console: Console) -> None:
     facts = [(column.name, column.text(row, longest=WHOLE)) for column, row in detail.cells(found)]
     console.print(table("", ("", ""), [fact for fact in facts if fact[1]]))
     for part in detail.parts:
-        columns = [each for each in part.columns if each.form is not Form.INTERVAL]
+        columns = [each for each in part.columns if each.form != "interval"]
         if rows := part.rows(found):
             cells = [[column.text(row, longest=WHOLE) for column in columns] for row in rows]
             console.print(table(f"\n{part.title}", _heads(columns), cells))

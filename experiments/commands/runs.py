@@ -15,7 +15,7 @@ from loomrl.experiments.commands.face import face, nouns, open_face_store, witho
 from loomrl.experiments.commands.listing import add_list, find, print_found, render_found
 from loomrl.experiments.commands.output import emit, table
 from loomrl.record.catalogue import TRAJECTORY_RECORDS, hashes_text
-from loomrl.record.declaration import Column, Form, Part
+from loomrl.record.declaration import Column, Part
 from loomrl.record.detail import POLICY, RUN, data_text
 
 if TYPE_CHECKING:
@@ -82,13 +82,13 @@ WITH_ORIGINS = replace(
             title="Origins",
             columns=(
                 Column("version", "id"),
-                Column("stage", form=Form.STATUS),
+                Column("stage", form="status"),
                 Column("made from", lambda row: row["parent"] or row["made_from"]["run"]["parent_policy"]),
-                Column("made", "created_at", Form.TIME),
+                Column("made", "created_at", "time"),
                 Column("environments", lambda row: hashes_text(row["made_from"]["environments"])),
-                Column("experiment", "made_from.experiment", Form.HASH),
-                Column("code", "made_from.code", Form.HASH),
-                Column("trained on", lambda row: data_text(row["made_from"]["data"]), Form.WORDS),
+                Column("experiment", "made_from.experiment", "hash"),
+                Column("code", "made_from.code", "hash"),
+                Column("trained on", lambda row: data_text(row["made_from"]["data"]), "words"),
             ),
         ),
         *POLICY.parts,

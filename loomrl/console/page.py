@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
@@ -32,36 +32,25 @@ PAGE = 40
 """Rows of a page."""
 
 
-class MenuLink(NamedTuple):
-    """A page in the menu."""
-
-    path: str
-    name: str
-
-
-MENU: Mapping[str, Sequence[MenuLink]] = {
-    "Train": (
-        MenuLink("/runs", "Runs"),
-        MenuLink("/trajectories", "Trajectories"),
-        MenuLink("/policies", "Policies"),
-        MenuLink("/environments", "Environments"),
-        MenuLink("/sweeps", "Sweeps"),
-    ),
-    "Serve": (
-        MenuLink("/endpoints", "Endpoints"),
-        MenuLink("/releases", "Releases"),
-        MenuLink("/verdicts", "Verdicts"),
-        MenuLink("/ab", "A/B tests"),
-        MenuLink("/monitor", "Monitor"),
-    ),
-    "Learn": (
-        MenuLink("/feedback", "Feedback"),
-        MenuLink("/rewards", "Rewards"),
-        MenuLink("/datasets", "Data sets"),
-        MenuLink("/trainings", "Trainings"),
-    ),
-    "Record": (MenuLink("/explore", "Explore"), MenuLink("/audit", "Audit"), MenuLink("/keys", "Keys")),
+MENU: Mapping[str, Mapping[str, str]] = {
+    "Train": {
+        "/runs": "Runs",
+        "/trajectories": "Trajectories",
+        "/policies": "Policies",
+        "/environments": "Environments",
+        "/sweeps": "Sweeps",
+    },
+    "Serve": {
+        "/endpoints": "Endpoints",
+        "/releases": "Releases",
+        "/verdicts": "Verdicts",
+        "/ab": "A/B tests",
+        "/monitor": "Monitor",
+    },
+    "Learn": {"/feedback": "Feedback", "/rewards": "Rewards", "/datasets": "Data sets", "/trainings": "Trainings"},
+    "Record": {"/explore": "Explore", "/audit": "Audit", "/keys": "Keys"},
 }
+"""The pages of the menu, by group."""
 
 
 def _finalize(value: Any) -> Any:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
-from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 from loomrl.errors import ConfigError, unknown
@@ -16,44 +16,27 @@ R = TypeVar("R")
 # generic dataclasses here have no slots: with them Python 3.11 cannot make a frozen one by its subscripted name
 
 
-class Form(StrEnum):
-    """The way a cell is shown."""
-
-    TEXT = "text"
-    WORDS = "words"
-    """Free text: the console breaks its lines, and both faces cut it."""
-    STATUS = "status"
-    TIME = "time"
-    NUMBER = "number"
-    COUNT = "count"
-    LASTING = "lasting"
-    """Seconds."""
-    SHARE = "share"
-    """0.125 as `12.5 %`."""
-    SIGNED = "signed"
-    """A difference."""
-    AMOUNT = "amount"
-    """Text with its unit."""
-    HASH = "hash"
-    """The beginning stands for the whole."""
-    INTERVAL = "interval"
-    """A mean with its bounds, which the console draws on a scale; columns beside it have the figures."""
-
-
-RIGHT = frozenset({Form.NUMBER, Form.COUNT, Form.LASTING, Form.SHARE, Form.SIGNED, Form.AMOUNT})
+Form = Literal[
+    "text", "words", "status", "time", "number", "count", "lasting", "share", "signed", "amount", "hash", "interval"
+]
+"""The way a cell is shown: `words` are free text, cut in lists; `lasting` are seconds; `share` is 0.125 as `12.5 %`; an
+`amount` is text with its unit; of a `hash` the beginning stands for the whole; an `interval` is a mean with its bounds,
+which the console draws on a scale.
+"""
+RIGHT: frozenset[Form] = frozenset({"number", "count", "lasting", "share", "signed", "amount"})
 """Forms that are flush right."""
 LONGEST = 120
 """Characters of free text in a terminal's table."""
 HASHED = 12
 """Characters of a hash."""
 _TEXTS: Mapping[Form, Callable[[Any], str]] = {
-    Form.TIME: word.clock,
-    Form.NUMBER: word.number,
-    Form.COUNT: word.count,
-    Form.LASTING: word.lasting,
-    Form.SHARE: word.percent,
-    Form.SIGNED: word.signed,
-    Form.HASH: lambda value: value[:HASHED],
+    "time": word.clock,
+    "number": word.number,
+    "count": word.count,
+    "lasting": word.lasting,
+    "share": word.percent,
+    "signed": word.signed,
+    "hash": lambda value: value[:HASHED],
 }
 
 
@@ -69,7 +52,7 @@ class Column(Generic[R]):
     name: str
     value: str | Callable[[R], Any] = ""
     """A function of the row, or the path of an attribute or key, such as `run.id`; by default the name."""
-    form: Form = Form.TEXT
+    form: Form = "text"
     to: str | Callable[[R], str | None] = ""
     """The console's page about the cell: the first part of its address, or a function of the row."""
     sort: str = ""
@@ -104,7 +87,7 @@ class Column(Generic[R]):
         value = self.of(row)
         if value is None or value == "":
             return ""
-        return word.short(value, longest) if self.form is Form.WORDS else _TEXTS.get(self.form, str)(value)
+        return word.short(value, longest) if self.form == "words" else _TEXTS.get(self.form, str)(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

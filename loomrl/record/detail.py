@@ -31,7 +31,7 @@ from loomrl.record.catalogue import (
     judged,
     training_as_json,
 )
-from loomrl.record.declaration import Action, Column, Detail, Field, Form, Found, Part, linked, path_to
+from loomrl.record.declaration import Action, Column, Detail, Field, Found, Part, linked, path_to
 
 if TYPE_CHECKING:
     from loomrl.coordinator.job import TrainingJob
@@ -50,12 +50,12 @@ EVALUATIONS_OF_IT = Part(
     columns=(
         Column("policy", to=lambda row: version_page(row["policy"])),
         Column("what"),
-        Column("mean", "texts.mean", Form.AMOUNT),
-        Column("interval", form=Form.INTERVAL),
-        Column("from", "texts.low", Form.AMOUNT),
-        Column("to", "texts.high", Form.AMOUNT),
-        Column("attempts", "count", Form.COUNT),
-        Column("when", "at", Form.TIME),
+        Column("mean", "texts.mean", "amount"),
+        Column("interval", form="interval"),
+        Column("from", "texts.low", "amount"),
+        Column("to", "texts.high", "amount"),
+        Column("attempts", "count", "count"),
+        Column("when", "at", "time"),
     ),
     none="No evaluation is on record.",
 )
@@ -96,17 +96,17 @@ RUN = Detail(
     facts=(
         Column("from", "run.run.parent_policy", to="policies"),
         Column("machine"),
-        Column("experiment's hash", "run.run.experiment", Form.HASH),
-        Column("code", "run.run.code", Form.HASH),
+        Column("experiment's hash", "run.run.experiment", "hash"),
+        Column("code", "run.run.code", "hash"),
         Column("environments", lambda found: hashes_text(found["run"].run.environments)),
-        Column("ended", "results.stopped", Form.WORDS),
-        Column("error", "results.error", Form.WORDS),
+        Column("ended", "results.stopped", "words"),
+        Column("error", "results.error", "words"),
         Column(
             "result",
             lambda found: ", ".join(
                 f"{name} {value}" for name, value in found["results"].items() if name not in ("stopped", "error")
             ),
-            Form.WORDS,
+            "words",
         ),
     ),
     parts=(
@@ -162,12 +162,12 @@ POLICY = Detail(
     find=find_policy,
     facts=(
         Column("run", "policy.version.run", to="runs"),
-        Column("number", "policy.version.number", Form.COUNT),
+        Column("number", "policy.version.number", "count"),
         Column("files", "policy.version.url"),
-        Column("experiment", "policy.version.experiment", Form.HASH),
-        Column("code", "policy.version.code", Form.HASH),
+        Column("experiment", "policy.version.experiment", "hash"),
+        Column("code", "policy.version.code", "hash"),
         Column("environments", lambda found: hashes_text(found["environments"])),
-        Column("trained on", lambda found: data_text(found["data"]), Form.WORDS),
+        Column("trained on", lambda found: data_text(found["data"]), "words"),
     ),
     parts=(
         EVALUATIONS_OF_IT,
@@ -176,10 +176,10 @@ POLICY = Detail(
             title="Deployments",
             columns=(
                 Column("deployment", "id"),
-                Column("stage", form=Form.STATUS),
+                Column("stage", form="status"),
                 Column("endpoint", to="endpoints"),
-                Column("share", form=Form.SHARE),
-                Column("when", "created_at", Form.TIME),
+                Column("share", form="share"),
+                Column("when", "created_at", "time"),
             ),
             none="It was not deployed.",
         ),
@@ -250,7 +250,7 @@ ENDPOINT = Detail(
             columns=(
                 Column("arm", "name"),
                 Column("role"),
-                Column("share", form=Form.SHARE),
+                Column("share", form="share"),
                 Column("policy", to=lambda arm: version_page(arm.policy)),
             ),
         ),
@@ -260,8 +260,8 @@ ENDPOINT = Detail(
             columns=(
                 Column("outcome", "metric"),
                 Column("arm"),
-                Column("mean", form=Form.NUMBER),
-                Column("of", "count", Form.COUNT),
+                Column("mean", form="number"),
+                Column("of", "count", "count"),
             ),
             none="No outcome of a call is on record.",
         ),
@@ -272,12 +272,12 @@ ENDPOINT = Detail(
             title="Replicas",
             columns=(
                 Column("replica", "role"),
-                Column("state", form=Form.STATUS),
+                Column("state", form="status"),
                 Column("version", lambda row: row.version or row.policy),
                 Column("address"),
                 Column("node"),
                 Column("pid"),
-                Column("since", "started_at", Form.TIME),
+                Column("since", "started_at", "time"),
             ),
             none="No replica is up.",
         ),
@@ -285,11 +285,11 @@ ENDPOINT = Detail(
             name="history",
             title="Revisions",
             columns=(
-                Column("revision", form=Form.COUNT),
-                Column("state", form=Form.STATUS),
-                Column("arms", lambda row: arms_text(row.arms), Form.WORDS),
-                Column("reason", form=Form.WORDS),
-                Column("at", "created_at", Form.TIME),
+                Column("revision", form="count"),
+                Column("state", form="status"),
+                Column("arms", lambda row: arms_text(row.arms), "words"),
+                Column("reason", form="words"),
+                Column("at", "created_at", "time"),
             ),
         ),
     ),
@@ -326,11 +326,11 @@ RELEASE = Detail(
             name="history",
             title="History",
             columns=(
-                Column("row", "number", Form.COUNT),
-                Column("state", form=Form.STATUS),
-                Column("why", "reason", Form.WORDS),
+                Column("row", "number", "count"),
+                Column("state", form="status"),
+                Column("why", "reason", "words"),
                 Column("who", lambda row: row.who or "the release"),
-                Column("when", "created_at", Form.TIME),
+                Column("when", "created_at", "time"),
             ),
         ),
     ),
@@ -374,12 +374,12 @@ VERDICT = Detail(
     id="VERDICT",
     find=find_verdict,
     facts=(
-        Column("improvement", "verdict.report.improvement", Form.SIGNED),
+        Column("improvement", "verdict.report.improvement", "signed"),
         Column("next", _advice),
         Column("seed", "verdict.report.seed"),
-        Column("took", "verdict.report.seconds", Form.LASTING),
+        Column("took", "verdict.report.seconds", "lasting"),
         Column("code", "verdict.report.code"),
-        Column("hash of the suite", "verdict.suite_hash", Form.HASH),
+        Column("hash of the suite", "verdict.suite_hash", "hash"),
     ),
     parts=(
         Part(
@@ -387,8 +387,8 @@ VERDICT = Detail(
             title="Checks",
             columns=(
                 Column("check", "name"),
-                Column("state", form=Form.STATUS),
-                Column("evidence", lambda row: row.get("evidence") or row.get("reason"), Form.WORDS),
+                Column("state", form="status"),
+                Column("evidence", lambda row: row.get("evidence") or row.get("reason"), "words"),
             ),
             none="The report has no checks.",
         ),
@@ -397,9 +397,9 @@ VERDICT = Detail(
             title="Examples of failed checks",
             columns=(
                 Column("check"),
-                Column("reason", form=Form.WORDS),
-                Column("prompt", form=Form.WORDS),
-                Column("answer", form=Form.WORDS),
+                Column("reason", form="words"),
+                Column("prompt", form="words"),
+                Column("answer", form="words"),
             ),
         ),
     ),
@@ -474,11 +474,11 @@ AB_TEST = Detail(
     id="TEST",
     find=find_ab_test,
     facts=(
-        Column("so far", "result.decision", Form.WORDS),
+        Column("so far", "result.decision", "words"),
         Column("better", lambda found: f"{found['test'].better} {found['test'].metric}"),
-        Column("until", "test.until", Form.TIME),
-        Column("ended", "test.reason", Form.WORDS),
-        Column("note", _ab_notes, Form.WORDS),
+        Column("until", "test.until", "time"),
+        Column("ended", "test.reason", "words"),
+        Column("note", _ab_notes, "words"),
     ),
     parts=(
         Part(
@@ -486,15 +486,15 @@ AB_TEST = Detail(
             title="Arms",
             columns=(
                 Column("arm"),
-                Column("share", form=Form.SHARE),
-                Column("units", form=Form.COUNT),
+                Column("share", form="share"),
+                Column("units", form="count"),
                 Column("metric", "finding.guard.metric"),
-                Column("value", "finding.challenger.value", Form.NUMBER),
-                Column("baseline", "finding.baseline.value", Form.NUMBER),
-                Column("difference", "finding.difference", Form.SIGNED),
-                Column("from", "finding.low", Form.SIGNED),
-                Column("to", "finding.high", Form.SIGNED),
-                Column("verdict", "said", Form.STATUS),
+                Column("value", "finding.challenger.value", "number"),
+                Column("baseline", "finding.baseline.value", "number"),
+                Column("difference", "finding.difference", "signed"),
+                Column("from", "finding.low", "signed"),
+                Column("to", "finding.high", "signed"),
+                Column("verdict", "said", "status"),
             ),
         ),
     ),
@@ -553,11 +553,11 @@ DATASET = Detail(
     id="ID",
     find=find_data,
     facts=(
-        Column("read", "dataset.content.read", Form.COUNT),
+        Column("read", "dataset.content.read", "count"),
         Column("left out", lambda found: _counts(found["dataset"].content["counts"])),
-        Column("advice", form=Form.WORDS),
-        Column("with a reward", "with_reward", Form.COUNT),
-        Column("with token ids", "with_ids", Form.COUNT),
+        Column("advice", form="words"),
+        Column("with a reward", "with_reward", "count"),
+        Column("with token ids", "with_ids", "count"),
         Column("feedback", lambda found: _counts(found["feedback"])),
         Column("trained on it", lambda found: ", ".join(found["versions"])),
         Column("SHA-256", "dataset.sha256"),
@@ -566,7 +566,7 @@ DATASET = Detail(
         Part(
             name="domains",
             title="Domains",
-            columns=(Column("domain", "name"), Column("train", form=Form.COUNT), Column("holdout", form=Form.COUNT)),
+            columns=(Column("domain", "name"), Column("train", form="count"), Column("holdout", form="count")),
         ),
     ),
 )
@@ -604,11 +604,11 @@ TRAINING = Detail(
             name="log",
             title="Log",
             columns=(
-                Column("at", form=Form.TIME),
-                Column("state", "phase", Form.STATUS),
-                Column("done", lambda row: row.tenths / 10, Form.SHARE),
+                Column("at", form="time"),
+                Column("state", "phase", "status"),
+                Column("done", lambda row: row.tenths / 10, "share"),
                 Column("who"),
-                Column("reason", form=Form.WORDS),
+                Column("reason", form="words"),
             ),
         ),
     ),
@@ -659,12 +659,12 @@ REWARD = Detail(
             title="Components",
             columns=(
                 Column("component", "name"),
-                Column("score", "value", Form.NUMBER),
-                Column("counts as", "normalized", Form.NUMBER),
-                Column("weight", form=Form.NUMBER),
+                Column("score", "value", "number"),
+                Column("counts as", "normalized", "number"),
+                Column("weight", form="number"),
                 Column("source"),
-                Column("why", "reasoning", Form.WORDS),
-                Column("total", form=Form.NUMBER),
+                Column("why", "reasoning", "words"),
+                Column("total", form="number"),
             ),
         ),
         Part(
@@ -672,8 +672,8 @@ REWARD = Detail(
             title="Evidence",
             columns=(
                 Column("component", "name"),
-                Column("evidence", lambda row: str(dict(row["evidence"])), Form.WORDS),
-                Column("judged", "at", Form.TIME),
+                Column("evidence", lambda row: str(dict(row["evidence"])), "words"),
+                Column("judged", "at", "time"),
             ),
         ),
     ),
@@ -736,7 +736,7 @@ def _listed(name: str, title: str = "") -> Column[Found]:
         parts = (f"{each} {value[each]}" for each in value) if isinstance(value, Mapping) else map(str, value)
         return ", ".join(parts)
 
-    return Column(title or name.replace("_", " "), text, Form.WORDS)
+    return Column(title or name.replace("_", " "), text, "words")
 
 
 ENVIRONMENT = Detail(
@@ -745,9 +745,9 @@ ENVIRONMENT = Detail(
     id="ID",
     find=find_environment,
     facts=(
-        Column("about", lambda found: found.get("about"), Form.WORDS),
+        Column("about", lambda found: found.get("about"), "words"),
         Column("code", lambda found: found.get("entry_point")),
-        Column("snapshot", lambda found: found.get("snapshot"), Form.HASH),
+        Column("snapshot", lambda found: found.get("snapshot"), "hash"),
         _listed("families"),
         _listed("reward_range"),
         _listed("reward_parts"),
@@ -762,11 +762,11 @@ ENVIRONMENT = Detail(
             title="Latest evaluation",
             columns=(
                 Column("family or level", "cell"),
-                Column("success", "mean", Form.SHARE),
-                Column("interval", form=Form.INTERVAL),
-                Column("from", "low", Form.SHARE),
-                Column("to", "high", Form.SHARE),
-                Column("attempts", "count", Form.COUNT),
+                Column("success", "mean", "share"),
+                Column("interval", form="interval"),
+                Column("from", "low", "share"),
+                Column("to", "high", "share"),
+                Column("attempts", "count", "count"),
                 Column("policy", to=lambda row: version_page(row["policy"])),
             ),
             none="None of the latest evaluations has it.",
@@ -776,9 +776,9 @@ ENVIRONMENT = Detail(
             title="Versions on record",
             columns=(
                 Column("version"),
-                Column("snapshot", form=Form.HASH),
+                Column("snapshot", form="hash"),
                 Column("code", "entry_point"),
-                Column("recorded", "created_at", Form.TIME),
+                Column("recorded", "created_at", "time"),
             ),
         ),
     ),

@@ -82,7 +82,22 @@ def test_filters_are_those_of_the_declaration(url: str) -> None:
         loomrl("runs", "--status", "runing", "--store", url)
 
 
-def test_trajectories_of_every_hub_are_listed_and_shown(tmp_path: Path) -> None:
+SINGLE = (
+    ("runs", "math-1", ("all 120 updates done", "Evaluations", "57 %", "Versions", "math-1/40")),
+    ("policies", "math-1/20", ("Origins", "math-1/0", "Deployments", "support@1/math-1/20")),
+    (
+        "endpoints",
+        "support",
+        ("Arms", "90 %", "Outcomes", "544", "support-1", "Revisions", "first version"),
+    ),
+    ("gate", "verdict-1", ("+0.09", "loomrl gate approve verdict-1", "Checks", "0 of 200 break no_cards")),
+    ("ab", "tone", ("nothing is proved yet", "No value of success", "baseline", "warm")),
+    ("rewards", "session-3", ("Components", "It said so.", "Evidence", "'id': 'f-3'")),
+    ("loop", "job-1", ("queued", "Log", "by ann")),
+)
+
+
+def test_records_of_every_kind_and_hub_are_listed_and_shown(tmp_path: Path) -> None:
     url = url_in(tmp_path)
     served = json.loads(loomrl("trajectories", "--source", "production", "--limit", "99", "--json", "--store", url))
     assert {row["hub"] for row in served["trajectories"]} == {"endpoint-support"}
@@ -93,6 +108,13 @@ def test_trajectories_of_every_hub_are_listed_and_shown(tmp_path: Path) -> None:
     assert shown["threads"][0][0]["content"] in loomrl("trajectories", "session-3", "--store", url)
     with pytest.raises(StoreError, match="trajectory 'nope' is in no hub"):
         loomrl("trajectories", "nope", "--store", url)
+    for noun, id, texts in SINGLE:
+        said = loomrl(noun, "show", id, "--store", url)
+        assert [text for text in texts if text not in said] == [], noun
+    ended = loomrl(
+        "ab", "stop", "tone", "--keep", "warm", "--reason", "enough", "--who", "ann", "--json", "--store", url
+    )
+    assert (json.loads(ended)["phase"], json.loads(ended)["reason"]) == ("stopped", "enough (ann)")
 
 
 def test_a_store_is_that_of_an_experiment_too(url: str) -> None:
