@@ -95,7 +95,6 @@ async def test_a_server_that_fails_fails_the_attempt(settings, action, says):
     environment = tools(**settings)
     play = await run_episode(environment, Says(), Attempt(id="a", task=environment.task("prompts", 1, 1), group="g"))
     assert play.end is End.FAILED
-    assert play.failure is not None
     assert says.replace("\\", "") in play.failure.message
 
 

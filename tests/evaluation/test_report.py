@@ -152,17 +152,14 @@ def test_several_attempts_at_a_task_are_judged_together():
         *(attempt(0.0, group="silent") for _ in range(4)),
     ]
     several = judge("p", attempts).several
-    assert several is not None
     assert [each.count for each in several.pass_at] == [5, 5, 4, 4]
     first, second, _, last = (each.mean for each in several.pass_at)
     assert first == pytest.approx((0.5 + 0.25 + 0.5 + 1 + 0) / 5)
     assert second == pytest.approx((5 / 6 + 1 / 2 + 5 / 6 + 1 + 0) / 5)
     assert last == 0.75
-    assert several.majority is not None
     assert several.majority.mean == pytest.approx((1 + 0 + 0.5 + 1 + 0) / 5)
     assert judge("p", [attempt(1.0), attempt(0.0)]).several is None
     silent = judge("p", [attempt(1.0, group="a"), attempt(0.0, group="a")]).several
-    assert silent is not None
     assert silent.majority is None
     json.dumps(judge("p", attempts).as_dict())
 

@@ -33,7 +33,6 @@ def serving():
     command = [python_of_adapters(), str(HERE / "openenv_server.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             port = int(process.stdout.readline())
             yield f"http://127.0.0.1:{port}"
         finally:

@@ -124,6 +124,17 @@ def test_closing_ends_the_loop_thread_and_so_does_forgetting():
     assert threads() == before
 
 
+def test_closing_releases_what_the_environment_holds(env):
+    closed = []
+
+    async def close():
+        closed.append(True)
+
+    env.unwrapped._episodes._guarded.environment.close = close
+    env.close()
+    assert closed == [True]
+
+
 def test_a_vector_that_cannot_be_made_leaves_nothing_to_clean_up():
     with pytest.raises(ConfigError, match="max_steps"):
         gymnasium.make_vec(ID, num_envs=2, max_stepz=3)

@@ -237,7 +237,6 @@ async def test_scorers_give_success_or_a_reward_and_their_own_errors_are_failure
     assert (await play(harness(agent, {"scorer": f"{__name__}:half"}))).reward.success == 0.5
     for name, said in (("raises", "RuntimeError: no opinion"), ("three", "3.0")):
         failure = (await play(harness(agent, {"scorer": f"{__name__}:{name}"}))).failure
-        assert failure is not None
         assert failure.boundary == "scorer"
         assert said in failure.message
 

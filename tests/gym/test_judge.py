@@ -308,7 +308,6 @@ async def test_processes_ask_and_another_one_answers(store, store_url, human):
         asked = [processes.submit(ask_elsewhere, store_url, number) for number in range(2)]
         for id in await waiting_for(store, count=2):
             stored = JUDGEMENTS.find(store, id)
-            assert stored is not None
             choice = "poor" if stored.conversation[0].content == "Text 0" else "fair"
             answer(store, id, choice, who="ann", at=time.time())
         assert [await asyncio.wrap_future(future) for future in asked] == ["poor", "fair"]

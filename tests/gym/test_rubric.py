@@ -128,7 +128,6 @@ def test_nonsense_is_asked_once_more_and_then_fails_the_attempt_and_is_never_a_r
         judge.faults = [(200, body)] * 2
         failed = shape_one(shaping, attempt(f"please {before}"))
         assert (failed.end, failed.reward, len(judge.asked) - before) == (End.FAILED, Reward(), 2)
-        assert failed.failure is not None
         assert failed.failure.boundary == "scorer"
 
 
@@ -139,7 +138,6 @@ def test_a_judge_that_is_away_fails_attempts_and_no_family_is_blamed(judge):
     assert len(judge.asked) == 3
     judge.faults = [(503, b"full")] * 3
     failed = shape_one(shaping, attempt("thanks"))
-    assert failed.failure is not None
     assert (failed.failure.boundary, failed.failure.kind) == ("judge", "JudgeError")
     assert "503: full" in failed.failure.message
     blamed = replace(failed, failure=replace(failed.failure, boundary="scorer"))

@@ -181,7 +181,6 @@ sys.stdin.read()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", script, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert process.stdout is not None
     theirs = int(await process.stdout.readline())
     slots = Slots(base=BASE + 3, count=2, wait_s=0.05)
     ours = await slots.lease()

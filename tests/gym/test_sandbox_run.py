@@ -312,7 +312,6 @@ def test_a_host_process_that_is_killed_takes_its_sandboxes_with_it():
         asyncio.run(main())
     """)
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as host:
-        assert host.stdout is not None
         first = int(host.stdout.readline())
         assert Path(f"/proc/{first}").exists()
         host.kill()

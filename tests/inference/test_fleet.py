@@ -101,10 +101,10 @@ class Learnt:
     def __init__(self, seed: int) -> None:
         self.model = model(seed)
 
-    def sealed(self, version: int) -> Sealed:
+    def seal(self, version: int) -> Sealed:
         return seal(self.model.state_dict(), version)
 
-    def recomputed(self, samples: Sequence[Sample]) -> list[np.ndarray]:
+    def recompute(self, samples: Sequence[Sample]) -> list[np.ndarray]:
         cut = [int(sample.mask_T.argmax()) for sample in samples]
         return [
             logprobs(self.model, request(sample.ids_T[:at]), sample.ids_T[at:])

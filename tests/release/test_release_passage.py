@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.config.release import GUARDS, ReleasePlan
+from loomrl.config.release import GUARDS, GuardSetting, ReleasePlan
 from loomrl.errors import ConfigError, StoreError
 from loomrl.release.guard import Finding, Side
 from loomrl.release.passage import (
@@ -143,25 +143,28 @@ def test_good_version_takes_every_step_after_its_time_and_is_stable_at_the_end()
 
 
 WORSE = {"is_proved": True, "difference": 0.03, "challenger": Side(value=0.06, count=200)}
+AT_LEAST_HALF = GuardSetting(metric="reward", better="higher", margin=0.05, limit=0.5)
 FEW = {"is_proved": True, "difference": 0.004, "challenger": Side(value=0.004, count=5000)}
 
 
 @pytest.mark.parametrize(
     ("guard", "found", "changes", "said"),
     [
-        (0, {}, {"trips": 1}, "monitor tripped"),
-        (0, {}, {"failed": 20, "failed_s": 3.0}, "all failed"),
-        (0, {}, {"failed": 40, "failed_s": 2.2}, ""),  # a burst whose successes are not on record yet
-        (0, WORSE, {}, "beyond 0.05 and worse: error"),
-        (0, WORSE | {"is_proved": False}, {}, ""),
-        (0, WORSE | {"challenger": Side(value=0.04, count=200)}, {}, ""),
-        (2, FEW, {}, "worse: violation"),
+        (GUARDS[0], {}, {"trips": 1}, "monitor tripped"),
+        (GUARDS[0], {}, {"failed": 20, "failed_s": 3.0}, "all failed"),
+        (GUARDS[0], {}, {"failed": 40, "failed_s": 2.2}, ""),  # a burst whose successes are not on record yet
+        (GUARDS[0], WORSE, {}, "beyond 0.05 and worse: error"),
+        (GUARDS[0], WORSE | {"is_proved": False}, {}, ""),
+        (GUARDS[0], WORSE | {"challenger": Side(value=0.04, count=200)}, {}, ""),
+        (GUARDS[2], FEW, {}, "worse: violation"),
+        (AT_LEAST_HALF, WORSE | {"challenger": Side(value=0.4, count=200)}, {}, "beyond 0.5 and worse: reward"),
+        (AT_LEAST_HALF, WORSE | {"challenger": Side(value=0.6, count=200)}, {}, ""),
     ],
 )
 def test_harm_takes_a_version_back_at_once_even_while_paused(
-    guard: int, found: dict[str, object], changes: dict[str, object], said: str
+    guard: GuardSetting, found: dict[str, object], changes: dict[str, object], said: str
 ) -> None:
-    plan = ReleasePlan(strategy="canary", guards=GUARDS[guard : guard + 1])
+    plan = ReleasePlan(strategy="canary", guards=(guard,))
     after = decide(plan, at(0, is_paused=True), good(plan, findings=findings(plan, **found), **changes), 1.0)
     assert (after is not None) == bool(said)
     assert after is None or (after.phase, said in after.reason) == (ReleasePhase.ROLLED_BACK, True)

@@ -19,6 +19,7 @@ from tests.needs import ROOT
 from tests.serving.wires import SCHEMA, WIRES
 
 CHAT, TEXT, RESPONSES, MESSAGES = WIRES
+TALKS = (CHAT, RESPONSES, MESSAGES)
 PICTURE = to_png(np.full((2, 3, 3), 200, np.uint8))
 
 
@@ -67,7 +68,7 @@ def test_sampling_is_read(name: str, fields: dict[str, Any], drawing: Drawing) -
     assert read(name, **fields).drawing == drawing
 
 
-@pytest.mark.parametrize("name", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("name", TALKS)
 def test_tools_are_read(name: str) -> None:
     assert read(name).tools == (ToolSpec(name="add", description="Sum.", parameters=SCHEMA),)
     assert (read(name).tool_choice, read(name).parallel_tool_calls) == ("auto", True)
@@ -140,7 +141,7 @@ def test_prompt_of_completions_is_text_or_ids() -> None:
             read(TEXT, echo=True, **more)
 
 
-@pytest.mark.parametrize("name", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("name", TALKS)
 def test_pictures_are_read_as_png(name: str) -> None:
     (said,) = read(name, **shown(name, PICTURE)).messages
     assert (said.text, said.images) == ("a", (PICTURE,))
@@ -148,7 +149,7 @@ def test_pictures_are_read_as_png(name: str) -> None:
     assert size_of(said.images[0]) == (3, 2)
 
 
-@pytest.mark.parametrize("name", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("name", TALKS)
 @pytest.mark.parametrize(
     ("picture", "kind", "message"),
     [
@@ -174,7 +175,7 @@ def test_pictures_are_never_fetched_and_not_too_many() -> None:
         read(CHAT, messages=[message] * (MOST_JPEGS + 1))
 
 
-@pytest.mark.parametrize("name", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("name", TALKS)
 def test_answer_is_not_continued_in_the_middle(name: str) -> None:
     field = "input" if name == RESPONSES else "messages"
     with pytest.raises(Refusal, match="not continued"):

@@ -231,14 +231,6 @@ async def test_of_equal_answers_the_one_that_nobody_continued_is_continued(desk:
     assert parents == {f"{first.id}/0", "again/0"}
 
 
-async def test_a_call_is_kept_once(desk: Desk) -> None:
-    first = await desk.call("s", ask(user("a")))
-    await desk.recorder.keep(first)
-    made = await desk.recorder.complete("s")
-    assert len(made.turns) == 1
-    assert not made.threads
-
-
 async def test_a_session_is_nobody_elses(desk: Desk) -> None:
     first = await desk.call("s", ask(user("a")))
     stranger = Desk(desk.recorder, desk.policy, key="other")

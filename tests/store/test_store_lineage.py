@@ -50,7 +50,7 @@ def test_a_run_is_what_was_started_until_it_is_finished(store: LoomDB) -> None:
     start_run(store, RUN)
     assert RUNS.require(store, "run-1") == RUN
     with pytest.raises(StoreError, match=r"'rum-1'.*Did you mean 'run-1'"):
-        RUNS.require(store, "rum-1")
+        finish_run(store, "rum-1", status=RunStatus.FINISHED, finished_at=99.0)
     finish_run(store, "run-1", status=RunStatus.FINISHED, finished_at=99.0, result={"reward": 0.5})
     ended = replace(RUN, status=RunStatus.FINISHED, finished_at=99.0, result={"reward": 0.5})
     assert RUNS.require(store, "run-1") == ended
