@@ -87,7 +87,7 @@ class ControlStep(Placed):
             self.sync_weights()
 
     def update_learners(self, works: Sequence[ControlWork], updates: int = 1) -> None:
-        """So many updates, with each learner's work."""
+        """Run this number of updates, with each learner's work."""
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrap_errors():
             results = self.learner_group.update(training_data=training_data(works))
         self.metrics.aggregate(results, key=LEARNER_RESULTS)

@@ -205,13 +205,13 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class Detail:
-    """What is shown of a single record."""
+    """The view of a single record."""
 
     record: Record[Any]
     about: str
     """One sentence: the help of the command."""
     id: str
-    """What names it, in the help: `RUN`."""
+    """The name of its id in the help: `RUN`."""
     find: Callable[["LoomDB", str], Found]
     """A StoreError if there is none."""
     facts: Sequence[Column[Found]] = ()

@@ -1,4 +1,4 @@
-"""What is shown of a single record: `loomrl NOUN show ID`, its JSON and the console's page are made of it."""
+"""The views of single records, for `loomrl NOUN show ID`, its JSON and the console's page."""
 
 import inspect
 import json
@@ -354,7 +354,7 @@ def verdict_found(verdict: Any) -> Found:
 
 
 def _advice(found: Found) -> str:
-    """What a person may do next."""
+    """The next step for a person."""
     verdict = found["verdict"]
     if verdict.outcome == "waiting" and not verdict.approved_by:
         return f"`loomrl gate approve {verdict.id} --who NAME`, by {', '.join(verdict.report['approvers'])}"
