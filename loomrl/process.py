@@ -20,6 +20,8 @@ from typing import Self
 
 PR_SET_PDEATHSIG = 1
 LOOK_S = 0.5
+AGAIN_S = 0.05
+"""Until a signal is looked at again that came at a bad moment."""
 ENDING_S = 20.0
 """Time for a process to end in order, once a process it needs is dead."""
 ON_LINUX = sys.platform.startswith("linux")
@@ -160,8 +162,14 @@ def _has_ended(handle: int | None) -> bool:
     return handle is None or is_readable(handle, 0)
 
 
-def _exit(number: int, _frame: FrameType | None) -> None:
-    sys.exit(128 + number)
+def _exit(_number: int, frame: FrameType | None) -> None:
+    # An exception inside the import system can leave its lock held, so that all other threads' imports wait for good,
+    # and is lost in a weak reference's callback.
+    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        signal.signal(signal.SIGALRM, _exit)
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        return
+    sys.exit(128 + signal.SIGTERM)
 
 
 LONGEST_PAUSE_S = 5.0

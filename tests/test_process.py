@@ -140,3 +140,28 @@ def test_a_process_with_thousands_of_open_files_can_still_wait_for_one():
         for descriptor in (high, readable, writable):
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+INTERRUPTED_IMPORT = """
+import signal, time
+from loomrl.process import exit_on_sigterm
+exit_on_sigterm()
+source = '''
+def importing():
+    signal.raise_signal(signal.SIGTERM)
+    return [None for _ in range(1000)]
+'''
+exec(compile(source, '<frozen importlib._bootstrap>', 'exec'), globals())
+importing()
+print('the import was not interrupted', flush=True)
+try:
+    time.sleep(60)
+finally:
+    print('cleaned up', flush=True)
+"""
+
+
+def test_sigterm_waits_for_the_import_system_whose_lock_it_would_leave_held():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == ["the import was not interrupted", "cleaned up"]
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
