@@ -75,9 +75,9 @@ lint: setup tree ## style and types
 check: lint ## style, types, and the quick tests that what was changed since SINCE can reach
 	$(BIN)/python -m pytest -q -m "not slow and not system and not lab" --reached-since $(SINCE)
 
-# Three for two cores: what waits for a server or a deadline leaves its core to another.
+# Four for two cores: what waits for a server or a deadline leaves its core to another.
 test: setup ## all tests that take seconds
-	$(BIN)/python -m pytest -q -m "not slow and not lab" -n 3 --dist loadfile --no-loadscope-reorder --durations=25
+	$(BIN)/python -m pytest -q -m "not slow and not lab" -n 4 --dist loadfile --no-loadscope-reorder --durations=25
 
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m "slow and not lab" -n 3 --dist loadfile --no-loadscope-reorder --durations=40
