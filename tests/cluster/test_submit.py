@@ -110,5 +110,6 @@ def test_a_job_that_died_hands_on_its_status_and_one_is_stopped(dashboard: Dashb
         "jobs", "stop", "long"
     )
     assert "STOPPED" in typed("jobs", "show", "long", code=1)
-    with pytest.raises(ClusterError, match="Did you mean 'long'"):
-        typed("jobs", "logs", "lnog")
+    for verb in ("logs", "stop"):
+        with pytest.raises(ClusterError, match="Did you mean 'long'"):
+            typed("jobs", verb, "lnog")
