@@ -24,7 +24,7 @@ STAYS = {"serve": "http://127.0.0.1:8000/v1/models", "console": "http://127.0.0.
 
 
 def run_until_it_answers(words: list[str], url: str, folder: Path) -> "subprocess.Popen[bytes]":
-    with (folder / f"{words[-1]}.log").open("wb") as log:
+    with (folder / f"{words[1]}.log").open("wb") as log:
         process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log)
     deadline = time.monotonic() + 600
     while True:

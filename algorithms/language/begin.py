@@ -78,7 +78,12 @@ def _new(resolved: Resolved, mixture: TaskMixture) -> Opened:
     architecture = algorithm.model.build or Architecture()
     draws = _draws(resolved, mixture)
     told = conversations(draws, algorithm.warm_start, seed=experiment.seed, ways=_ways(resolved), texts=TEXTS)
-    messages = [message for said in islice(told, TEXTS) for message in said]
+    try:
+        messages = [message for said in islice(told, TEXTS) for message in said]
+    except NotImplementedError as error:
+        raise ConfigError(
+            f"a model that is built learns its words from right answers: {error} Or begin with an algorithm.model.path."
+        ) from None
     if architecture.vision is None and pictures_of(messages):
         raise ConfigError(
             "the environments show pictures, and algorithm.model.build has no vision: give it one "

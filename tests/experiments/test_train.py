@@ -8,7 +8,7 @@ from sqlalchemy import make_url
 
 from loomrl.algorithms.language import lesson as language
 from loomrl.config import HubConfig
-from loomrl.errors import StoreError
+from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.train import render, resumed, train
 from loomrl.hub import GroupPlan, open_hub
 from loomrl.load import dump
@@ -40,6 +40,13 @@ def test_run_learns_and_leaves_metrics_evaluations_lineage_and_a_page(tmp_path: 
         run = RUNS.require(db, "r")
         assert (run.status, run.result["policy"]) == (RunStatus.FINISHED, "r/14")
         assert {e.policy for e in EVALUATIONS.latest(db)} == {"r/0", "r/14"}
+
+
+def test_a_model_that_is_built_needs_right_answers_to_learn_words_from(tmp_path: Path) -> None:
+    settings = {"rows": ROWS, "reward": "tests.gym.prompt_rewards:is_right"}
+    changes = {"environments": [{"id": "Prompts", "settings": settings}], "evaluation.levels": None}
+    with pytest.raises(ConfigError, match=r"set answer, the column .* Or begin with an algorithm.model.path"):
+        train(experiment(tmp_path, **changes), run="r")
 
 
 def test_a_run_without_success_has_no_best_version_and_is_no_healthy_one(tmp_path: Path) -> None:
