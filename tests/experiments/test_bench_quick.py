@@ -119,13 +119,3 @@ def assert_error_rates_that_peeking_breaks(found: dict[str, Any]) -> None:
 )
 def test_quick_benchmark_prints_every_figure(name: str, assert_figures: Callable[[dict[str, Any]], None]) -> None:
     assert_figures(json.loads(benched(name, "--quick", "--json").splitlines()[-1]))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_picture_of_the_release_bench_shows_both_releases_and_their_ends(tmp_path: Path) -> None:
-    benched("release", f"picture={tmp_path}/bounds.svg")
-    text = (tmp_path / "bounds.svg").read_text()
-    assert text.count('class="ours"') == 2
-    assert "peeking rolls back" in text
-    assert "ours rolls back" in text
