@@ -21,7 +21,7 @@ from typing import Self
 PR_SET_PDEATHSIG = 1
 LOOK_S = 0.5
 AGAIN_S = 0.05
-"""Until a signal is looked at again that came at a bad moment."""
+"""Delay before a signal that arrived during an import is handled again."""
 ENDING_S = 20.0
 """Time for a process to end in order, once a process it needs is dead."""
 ON_LINUX = sys.platform.startswith("linux")

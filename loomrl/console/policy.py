@@ -10,7 +10,7 @@ from loomrl.console.listing import ListPage
 from loomrl.console.page import PageRequest, Pages
 from loomrl.console.run_table import differing
 from loomrl.http.site import Refused
-from loomrl.record.catalogue import POLICY_RECORDS, PolicyRow, evaluation_text, judged
+from loomrl.record.catalogue import POLICY_RECORDS, PolicyRow, evaluation_summary, evaluation_text
 from loomrl.record.detail import POLICY
 from loomrl.store import LoomDB
 from loomrl.store.policies import Evaluation
@@ -35,7 +35,7 @@ def add_to(pages: Pages) -> None:
 
 def _interval(visit: PageRequest, row: PolicyRow) -> Any:
     """The latest evaluation as a mark."""
-    mark = None if row.evaluation is None else judged(row.evaluation)["interval"]
+    mark = None if row.evaluation is None else evaluation_summary(row.evaluation)["interval"]
     return "" if mark is None else visit.parts.interval([mark], mark["least"], mark["most"])
 
 

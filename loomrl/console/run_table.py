@@ -20,7 +20,7 @@ from loomrl.errors import LoomError
 from loomrl.http.site import Refused
 from loomrl.load import parse_yaml
 from loomrl.record import word
-from loomrl.record.catalogue import RUN_RECORDS, Headline, RunRow, headlines_of, judged
+from loomrl.record.catalogue import RUN_RECORDS, Headline, RunRow, evaluation_summary, headlines_of
 from loomrl.record.detail import RUN
 from loomrl.schema import leaves
 from loomrl.store import LoomDB
@@ -159,7 +159,7 @@ def _compare(visit: PageRequest) -> Response:
         ids=[run.id for run in runs],
         unit=" or ".join(sorted({_unit(db, run) for run in runs})),
         results=results,
-        evaluations={id: judged(found[0]) for id, found in evaluations.items() if found},
+        evaluations={id: evaluation_summary(found[0]) for id, found in evaluations.items() if found},
         settings=differing(runs),
         position=EVENTS.last(db),
     )
@@ -185,7 +185,7 @@ def _records(db: LoomDB, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     results = headlines_of(db, [run.id for run in runs])
     for run in runs:
         result = results.get(run.id)
-        told = next((judged(each) for each in EVALUATIONS.latest(db, run=run.id, limit=1)), {})
+        told = next((evaluation_summary(each) for each in EVALUATIONS.latest(db, run=run.id, limit=1)), {})
         yield {
             "run": run.id,
             "experiment": run.name,

@@ -204,8 +204,8 @@ def _read_policies(db: "LoomDB", query: Query) -> Page[PolicyRow]:
     return Page(rows, None if page.next is None else encode_place(page.next))
 
 
-def judged(evaluation: "Evaluation") -> dict[str, Any]:
-    """An evaluation on a line: of a language policy success, of control the return."""
+def evaluation_summary(evaluation: "Evaluation") -> dict[str, Any]:
+    """An evaluation as one row: the success of a language policy, the return of a control policy."""
     overall = evaluation.report.get("overall", {})
     is_share = isinstance(overall.get("success"), dict)
     told = overall.get("success" if is_share else "reward")
@@ -227,7 +227,7 @@ def evaluation_text(row: PolicyRow) -> str:
     """The mean of the latest evaluation."""
     if row.evaluation is None:
         return ""
-    found = judged(row.evaluation)
+    found = evaluation_summary(row.evaluation)
     return f"{found['what']} {found['texts']['mean']}"
 
 

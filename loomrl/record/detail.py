@@ -26,9 +26,9 @@ from loomrl.record.catalogue import (
     ab_as_json,
     arms_text,
     environment_row,
+    evaluation_summary,
     hashes_text,
     headlines_of,
-    judged,
     training_as_json,
 )
 from loomrl.record.declaration import Action, Column, Detail, Field, Found, Part, linked, path_to
@@ -75,7 +75,7 @@ def find_run(db: "LoomDB", id: str) -> Found:
     return {
         "run": RunRow(run, headlines_of(db, [id]).get(id)),
         "machine": machine_of(db, id),
-        "evaluations": [judged(each) for each in EVALUATIONS.latest(db, run=id, limit=FEW)],
+        "evaluations": [evaluation_summary(each) for each in EVALUATIONS.latest(db, run=id, limit=FEW)],
         "versions": [PolicyRow(each, None) for each in POLICIES.latest(db, run=id, limit=12)],
         "results": {name: value for name, value in run.result.items() if not isinstance(value, list | dict)},
     }
@@ -147,7 +147,7 @@ def find_policy(db: "LoomDB", id: str) -> Found:
     return {
         "policy": PolicyRow(version, next(iter(evaluations), None)),
         "environments": {} if run is None else run.environments,
-        "evaluations": [judged(each) for each in evaluations],
+        "evaluations": [evaluation_summary(each) for each in evaluations],
         "deployments": DEPLOYMENTS.latest(db, policy=version.id, limit=FEW),
         "verdicts": VERDICTS.latest(db, policy=version.id, limit=FEW),
         "data": version.data,
