@@ -1,9 +1,12 @@
 """Parts of a loop that get killed: a hub, a producer, and a learner that keeps to the contract of `loomrl.hub.hub`."""
 
+import faulthandler
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from hub_samples import attempts
 
@@ -13,6 +16,13 @@ from loomrl.http.listen import open_door
 from loomrl.hub import open_hub
 from loomrl.hub.client import HubClient
 from loomrl.hub.http import serve_hub
+
+
+def traced(trace: Path, part: Callable[..., None], *arguments: Any) -> None:
+    """Run a part; if it crashes, the stacks of its threads are in `trace`."""
+    with trace.open("w") as file:
+        faulthandler.enable(file)
+        part(*arguments)
 
 
 def serve(store_url: str, port: int) -> None:

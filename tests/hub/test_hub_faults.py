@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_parts import learn, produce, serve
+from fault_parts import learn, produce, serve, traced
 
 from tests.forks import FORKS
 
@@ -30,16 +30,20 @@ class Victims:
             "learner": (learn, (url, folder)),
         }
         self.processes: dict[str, ForkServerProcess] = {}
+        self._folder = folder
 
     def start(self, role: str) -> None:
         part, arguments = self._parts[role]
-        self.processes[role] = FORKS.Process(target=part, args=arguments)
+        self.processes[role] = FORKS.Process(target=traced, args=(self._trace(role), part, *arguments))
         self.processes[role].start()
 
     def kill(self, role: str) -> None:
         self.processes[role].kill()
-        assert self.ended(role) == -signal.SIGKILL, f"{role} had ended by itself"
+        assert self.ended(role) == -signal.SIGKILL, f"{role} had ended by itself\n{self._trace(role).read_text()}"
         self.start(role)
+
+    def _trace(self, role: str) -> Path:
+        return self._folder / f"{role}.trace"
 
     def ended(self, role: str) -> int | None:
         self.processes[role].join(60)
