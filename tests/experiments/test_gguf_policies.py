@@ -16,7 +16,7 @@ from loomrl.experiments.arms import parse_arms
 from loomrl.experiments.cli import app
 from loomrl.experiments.evaluate import evaluate_policies
 from loomrl.experiments.gate.party import find_party
-from loomrl.experiments.shipped import judged, resolve
+from loomrl.experiments.shipped import judged_words, resolve
 from loomrl.experiments.train import train
 from loomrl.inference.chat import open_chat
 from loomrl.inference.engine import Completion, Request
@@ -55,7 +55,7 @@ def experiment(folder: Path, **changes: object) -> Experiment:
 
 
 def test_a_file_is_evaluated_and_served_like_the_folder_it_becomes(file: Path, tmp_path: Path) -> None:
-    chosen, policies = judged([str(file), "evaluation.episodes=1"], [])
+    chosen, policies = judged_words([str(file), "evaluation.episodes=1"], [])
     assert (chosen.evaluation.episodes, policies) == (1, [str(file)])
     (report,) = evaluate_policies(experiment(tmp_path), [str(file)]).reports
     assert (report.policy, report.overall.failures) == (str(file), 0)
