@@ -36,7 +36,7 @@ def additions(model: PreTrainedModel, seed: int, *, rank: int = 3, only: str = "
 
 
 def adapter(model: PreTrainedModel, seed: int, *, version: int = 1, **shape: int | str) -> Sealed:
-    return seal(additions(model, seed, **shape), version, base=identify(model.state_dict()))  # type: ignore[arg-type]
+    return seal(additions(model, seed, **shape), version, base=identify(model.state_dict().items()))  # type: ignore[arg-type]
 
 
 def merged(model: PreTrainedModel, sealed: Sealed) -> PreTrainedModel:
@@ -145,7 +145,7 @@ def test_bfloat16_base_has_additions_in_float32_as_the_learner() -> None:
     model = tiny_model(scale=0.1)
     small = {name: x * 0.1 for name, x in additions(model, 1).items()}
     low = copy.deepcopy(model).bfloat16()
-    sealed = seal(small, 1, base=identify(low.state_dict()))
+    sealed = seal(small, 1, base=identify(low.state_dict().items()))
     asked = [request(random_prompt(n, 9), seed=n) for n in range(8)]
     engine = TorchEngine(copy.deepcopy(low), slots=8, context=64)
     asyncio.run(engine.load(sealed))
@@ -188,7 +188,7 @@ async def test_adapter_that_does_not_fit_is_refused_in_a_line_and_changes_nothin
     weights = changed(additions(model, 1), name, tensor)
     for give in (engine.load, lambda sealed: engine.add_adapter("other", sealed)):
         with pytest.raises(PolicyError, match=r"adapter of version 1: .*" + said) as error:
-            await give(seal(weights, 1, base=identify(model.state_dict())))
+            await give(seal(weights, 1, base=identify(model.state_dict().items())))
         assert "\n" not in str(error.value)
     asked = [request([1, 2])]
     assert drift(model, asked, await answers(engine, asked)) <= TOLERANCE

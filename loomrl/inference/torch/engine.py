@@ -155,7 +155,7 @@ class TorchEngine(Engine):
         """An adapter in the engine's memory; a PolicyError if it belongs to another base, or does not fit."""
         weights = self._open_network().model.state_dict()
         if self._base is None:
-            self._base = Base(identify(weights), checksums(weights))
+            self._base = Base(identify(weights.items()), checksums(weights))
         if sealed.base != self._base.identity:
             raise PolicyError(
                 f"adapter of version {sealed.version}: it was trained on base {str(sealed.base)[:12]}, the engine has "

@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,11 +54,11 @@ def checksums(weights: Weights) -> dict[str, str]:
     return {name: checksum(tensor) for name, tensor in weights.items()}
 
 
-def identify(weights: Weights) -> str:
+def identify(weights: Iterable[tuple[str, Tensor]]) -> str:
     """A name that follows from all weights, equal in every number format that they are opened in."""
     import xxhash
 
-    rounded = {name: checksum(tensor.detach().to(torch.bfloat16)) for name, tensor in weights.items()}
+    rounded = {name: checksum(tensor.detach().to(torch.bfloat16)) for name, tensor in weights}
     return xxhash.xxh3_128(json.dumps(sorted(rounded.items())).encode()).hexdigest()
 
 
