@@ -203,9 +203,10 @@ class RolloutConfig(Config):
     turn_limit: TurnLimit | None = None
     """Rising limit on turns; null allows all turns from the beginning."""
     turn_timeout_s: Seconds = 60.0
-    """Time limit for an environment's answer to an action."""
+    """Time limit for an action, and for an environment's answer to it. Time in which the engine works for other
+    attempts does not count."""
     episode_timeout_s: Seconds = 600.0
-    """Time limit for a whole episode."""
+    """Time limit for a whole episode, counted likewise."""
     quarantine: QuarantineConfig = QuarantineConfig()
 
 

@@ -287,7 +287,6 @@ def test_drift_beyond_what_is_allowed_is_an_alarm_said_once(tmp_path: Path, capl
     with caplog.at_level(logging.WARNING):
         history = [algo.train()[METRICS] for _ in range(3)]
     state = algo.learner_group._learner.whole_state()
-    print([(line[Metric.POLICY_DRIFT], line[Metric.PUBLISH_DISTANCE]) for line in history])
     learnt = {**state["module"], **{str(key): one["exp_avg"] for key, one in state["optimizer"]["state"].items()}}
     assert {tensor.dtype for tensor in learnt.values()} == {torch.float32}
     assert {tensor.dtype for tensor in algo._weights().values()} == {torch.bfloat16}
