@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
-from typing_extensions import override
 
 from loomrl.config.basic import EntryPoint, Fraction, Level, PathText, PositiveInt, Seconds, Share
 from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
@@ -30,7 +29,7 @@ from loomrl.config.placement import ProcessResources, refuse_empty
 from loomrl.config.rewards import RewardConfig
 from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.errors import ConfigError
-from loomrl.schema import Config, Tree
+from loomrl.schema import Config
 from loomrl.threshold import reaches
 
 
@@ -420,12 +419,6 @@ class Experiment(Training):
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-
-    @classmethod
-    @override
-    def defaults(cls) -> Tree:
-        """Every default but the environments', which depends on the algorithm."""
-        return {name: value for name, value in super().defaults().items() if name != "environments"}
 
     @model_validator(mode="before")
     @classmethod
