@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -13,6 +14,7 @@ from loomrl.config import DataSelection, Experiment
 from loomrl.errors import ConfigError, DataError
 from loomrl.experiments.data import settled
 from loomrl.experiments.policies import exported
+from loomrl.feedback.content import Contents
 from loomrl.feedback.dataset import freeze
 from loomrl.store import beside, open_store
 from loomrl.store.datasets import Dataset, list_policies_trained_on, read_rows
@@ -124,8 +126,11 @@ def test_sft_imitates_what_was_recorded_and_rl_begins_with_what_it_made(producti
     per_pass = -(-made.content["sizes"]["train"] // 16)
     assert algo.stopped == f"2 passes over data set {made.id} done"
     assert len(history) == 1 + 2 * per_pass
-    losses = [line[Metric.EVALUATED_LOSS] for line in history if Metric.EVALUATED_LOSS in line]
-    assert losses[-1] < losses[0] - 0.05
+    with open_store(url(production)) as db, Contents(url(production)) as contents:
+        attempts = [contents.read(row) for row in read_rows(db, made.id, part="holdout")]
+    drawn = [attempt.tokens.logprobs_T[attempt.tokens.mask_T] for attempt in attempts if attempt and attempt.tokens]
+    assert history[0] == {Metric.EVALUATED_LOSS: pytest.approx(-np.concatenate(drawn).mean(), abs=1e-4)}
+    assert history[-1][Metric.EVALUATED_LOSS] != pytest.approx(history[0][Metric.EVALUATED_LOSS], abs=1e-3)
     assert [Metric.EVALUATED in line for line in history] == [n > 0 and n % 2 == 0 for n in range(len(history))]
     assert Metric.REWARD_TOTAL not in history[-1]
     last = f"sft/{2 * per_pass}"
