@@ -508,6 +508,20 @@ class Experiment(Training):
         return self
 
     @model_validator(mode="after")
+    def _check_rankings(self) -> Self:
+        if not self.rewards.ranks:
+            return self
+        part = f"rewards.parts: {self.rewards.ranks[0].name!r} ranks the attempts of a group"
+        if self.rollout.group_size < 2:
+            raise ValueError(f"{part}, and rollout.group_size=1 leaves nothing to compare: set 2 or more, such as 8")
+        if isinstance(self.algorithm, LanguageWeave) and self.algorithm.objectives:
+            raise ValueError(
+                f"{part}, so that its mean is always 0.5 and no front can be measured: leave it out, or leave out "
+                "algorithm.objectives"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_preferences(self) -> Self:
         algorithm = self.algorithm
         given = self.evaluation.preferences
