@@ -107,7 +107,7 @@ class Collector:
             notes=notes,
             mixture=mixture,
             tasks=tasks,
-            shaping=open_shaping(experiment.rewards),
+            shaping=open_shaping(experiment.rewards, seed=experiment.seed),
             steered=steered,
             replay=None if (replay := experiment.rollout.replay) is None else GroupReplay(replay, hub, experiment.seed),
             league=open_league(experiment, mixture),

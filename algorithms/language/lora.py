@@ -37,6 +37,9 @@ def attach(lm: PreTrainedModel, lora: Lora) -> None:
     for parameter in lm.parameters():
         parameter.requires_grad_(False)
     inject_adapter_in_model(settings, lm)
+    for parameter in lm.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()  # in bfloat16, small steps would be rounded away
 
 
 def merge_adapter(lm: PreTrainedModel) -> dict[str, Tensor]:
@@ -50,7 +53,7 @@ def merge_adapter(lm: PreTrainedModel) -> dict[str, Tensor]:
             continue
         owner = name.removesuffix(".base_layer.weight")
         if owner in layers:
-            tensor = tensor + layers[owner].get_delta_weight(NAME).to(tensor.dtype)
+            tensor = (tensor.float() + layers[owner].get_delta_weight(NAME).float()).to(tensor.dtype)
         whole[name.replace(".base_layer.", ".")] = tensor
     return whole
 

@@ -16,6 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from typing_extensions import override
 
 from loomrl.algorithms.language.lora import attach, merge_adapter
+from loomrl.algorithms.language.precision import Dtypes, as_computed, hold_in_float32, release
 from loomrl.algorithms.language.resolved import origin_of
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.config import LanguageModel
@@ -47,8 +48,12 @@ class LanguageModule(TorchRLModule):
         _refuse_altered_logits(self.lm, origin)
         if settings.gradient_checkpointing:
             _compute_layers_twice(self.lm)
+        self.computed: Dtypes = {}
+        """Parameters of the model that are float32 but compute in another format."""
         if settings.lora is not None:
             attach(self.lm, settings.lora)
+        elif settings.dtype != "float32":
+            self.computed = hold_in_float32(self.lm)
         values = self.model_config["values"]
         critics = self.model_config.get("critics", 1)
         self.value = _zeros(self.lm, values) if values else None
@@ -85,7 +90,7 @@ class LanguageModule(TorchRLModule):
     def merge_weights(self) -> dict[str, Tensor]:
         """The language model's weights for an engine: low-rank additions merged, names as in the original model."""
         if self.model_config["model"].lora is None:
-            return dict(self.lm.state_dict())
+            return as_computed(self.lm.state_dict(), self.computed)
         return merge_adapter(self.lm)
 
 
@@ -106,6 +111,7 @@ def open_teacher(module: LanguageModule, folder: str) -> LanguageModule:
         model_config={**module.model_config, "model": alone, "values": 0, "critics": 1},
     )
     made.requires_grad_(False)
+    release(made.lm, made.computed)
     return made
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
+
+from loomrl.algorithms.language.precision import release
 
 if TYPE_CHECKING:
     from loomrl.algorithms.language.module import LanguageModule
@@ -20,12 +22,21 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def shard(module: "LanguageModule") -> None:
-    """Shard every block of the model, and the rest as one."""
+    """Shard every block of the model, the heads, which stay float32, and the rest as one.
+
+    Blocks are gathered in the format in which they compute: the hooks of `precision` would keep a copy of each until
+    the backward pass.
+    """
+    low = next(iter(module.computed.values()), None)
+    policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32, cast_forward_inputs=False)
     for child in module.lm.modules():
         if isinstance(child, nn.ModuleList):
             for block in child:
-                fully_shard(block)
-    fully_shard(module)
+                fully_shard(block, mp_policy=policy)
+    for head in (module.value, module.doubt):
+        if head is not None:
+            fully_shard(head)
+    fully_shard(module, mp_policy=policy)
 
 
 def accumulating(module: Any, more: bool) -> Any:
@@ -57,6 +68,7 @@ def copy_of(module: "LanguageModule") -> "LanguageModule":
     if not isinstance(module, FSDPModule):
         twin = copy.deepcopy(module)
         twin.requires_grad_(False)
+        release(twin.lm, twin.computed)
         return twin
     twin = type(module)(
         observation_space=module.observation_space,

@@ -18,6 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from loomrl.algorithms.language.batch import TokenBatch, inputs
 from loomrl.algorithms.language.packing import Sample, UpdateStep, plan_update
+from loomrl.algorithms.language.precision import hold_in_float32
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.losses import policy_loss
 from loomrl.experiments.bench import rounds
@@ -155,8 +156,12 @@ class BenchLesson:
 
 
 def learner_rate(model: PreTrainedModel, size: ModelSize) -> dict[str, Any]:
-    """Tokens per second of whole optimizer steps; on a GPU also the share of its peak, and the peak memory."""
+    """Tokens per second of whole optimizer steps; on a GPU also the share of its peak, and the peak memory.
+
+    The model's parameters are float32 from then on.
+    """
     lesson = BenchLesson(size)
+    hold_in_float32(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     model.train()
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
+from loomrl.algorithms.language.precision import hold_in_float32
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.language.sharding import full, shard, whole
 from loomrl.experiments.bench.model import BenchLesson, ModelSize, build_model, settle, time_call
@@ -70,6 +71,8 @@ class Sharded(nn.Module):
     def __init__(self, lm: PreTrainedModel) -> None:
         super().__init__()
         self.lm = lm
+        self.computed = hold_in_float32(lm)
+        self.value = self.doubt = None
 
     def forward(self, batch: dict[str, Tensor | None]) -> Scores:
         """Log-probabilities and entropies of the batch's action tokens."""

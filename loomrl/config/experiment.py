@@ -228,9 +228,10 @@ class RolloutConfig(Config):
     turn_limit: TurnLimit | None = None
     """Rising limit on turns; null allows all turns from the beginning."""
     turn_timeout_s: Seconds = 60.0
-    """Time limit for an environment's answer to an action."""
+    """Time limit for an action, and for an environment's answer to it. Time in which the engine works for other
+    attempts does not count."""
     episode_timeout_s: Seconds = 600.0
-    """Time limit for a whole episode."""
+    """Time limit for a whole episode, counted likewise."""
     quarantine: QuarantineConfig = QuarantineConfig()
 
 
@@ -577,6 +578,20 @@ class Experiment(Training):
             raise ValueError(
                 f"algorithm.sampling.entropies=true has no effect with engine.kind={self.engine.kind}, which tells "
                 "log-probabilities only: set kind=torch, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_rankings(self) -> Self:
+        if not self.rewards.ranks:
+            return self
+        part = f"rewards.parts: {self.rewards.ranks[0].name!r} ranks the attempts of a group"
+        if self.rollout.group_size < 2:
+            raise ValueError(f"{part}, and rollout.group_size=1 leaves nothing to compare: set 2 or more, such as 8")
+        if isinstance(self.algorithm, LanguageWeave) and self.algorithm.objectives:
+            raise ValueError(
+                f"{part}, so that its mean is always 0.5 and no front can be measured: leave it out, or leave out "
+                "algorithm.objectives"
             )
         return self
 

@@ -120,7 +120,8 @@ class LanguageModel(Config):
     context: PositiveInt = 256
     """Maximum tokens of an episode; longer episodes fail with a context overflow."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of the weights."""
+    """Number format in which learners and engines compute and weights are published. What is trained is float32, as
+    are its gradients and AdamW's averages."""
     gradient_checkpointing: bool = False
     """Recompute activations instead of storing them: less memory, more time."""
     trust_remote_code: bool = False

@@ -22,7 +22,7 @@ from loomrl.errors import ConfigError, EpisodeError, LoomError, PolicyError, Reg
 from loomrl.gym.base import INFO, BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
 from loomrl.gym.host.alarm import Deadline, Hang, HangWatch, alarm_ready, interruptible
-from loomrl.gym.host.rounds import Rounds, Seat
+from loomrl.gym.host.rounds import SEAT, Rounds, Seat
 from loomrl.gym.memory import MEMORY
 from loomrl.gym.opponent import SLIPS, rival_of
 from loomrl.gym.policy import Action, OpenPolicy, Policy, PolicyFactory, open_policy
@@ -64,7 +64,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeLimits:
-    """Time limits for one call of environment or policy, and for a whole episode."""
+    """Time limits for one call of environment or policy, and for a whole episode.
+
+    Time in which an engine works for other attempts does not count.
+    """
 
     turn_timeout_s: float = 60.0
     episode_timeout_s: float = 600.0
@@ -108,10 +111,11 @@ async def run_episode(
         started_at = clock()
         if refused is not None:
             return make_trajectory(attempt, (), refused, started_at, started_at)
+        SEAT.set(seat)
         playing = asyncio.create_task(_play(environment, policy, attempt.task, limits.turn_timeout_s, record, seat))
         overdue = await _wait(playing, limits.episode_timeout_s, seat)
     if overdue:
-        message = f"the episode took longer than episode_timeout_s={limits.episode_timeout_s:g}"
+        message = f"the episode took longer than rollout.episode_timeout_s={limits.episode_timeout_s:g}"
         outcome: End | Failure = Failure(record.waiting_for.boundary, "TimeoutError", message)
     else:
         outcome = playing.result()
@@ -154,7 +158,8 @@ async def _wait(playing: asyncio.Task[End | Failure], timeout_s: float, seat: Se
 
 def hang(where: str, turn_timeout_s: float) -> Failure:
     """The failure of an environment that was stuck at `where`."""
-    return Failure(EpisodeError.boundary, "Hang", f"hung longer than turn_timeout_s={turn_timeout_s:g} in {where}")
+    message = f"hung longer than rollout.turn_timeout_s={turn_timeout_s:g} in {where}"
+    return Failure(EpisodeError.boundary, "Hang", message)
 
 
 def failure_trajectory(attempt: Attempt, failure: Failure, *, clock: Clock = time.time) -> Trajectory:
@@ -167,7 +172,7 @@ async def _play(
     environment: BaseEnvironment, policy: Policy, task: Task, turn_timeout_s: float, record: _Record, seat: Seat
 ) -> End | Failure:
     guarded = GuardedEnvironment(environment)
-    ask = partial(_cross, PolicyError, timeout_s=turn_timeout_s)
+    ask = partial(_cross, PolicyError, timeout_s=turn_timeout_s, held_s=seat.seconds_held)
     call = partial(_cross, EpisodeError, timeout_s=turn_timeout_s, suspended=seat.waits, held_s=seat.seconds_held)
     try:
         reset = interruptible(guarded.reset(task), turn_timeout_s)
@@ -254,7 +259,8 @@ async def _cross(
         raise _EpisodeBroken(failure_from(error, boundary=boundary.boundary)) from error
     except (Exception, SystemExit) as error:  # the boundary
         if timer is not None and timer.expired():
-            message = f"{what} took longer than turn_timeout_s={timeout_s:g}"
+            message = f"{what} took longer than rollout.turn_timeout_s={timeout_s:g}"
+            message += ", without its engine's work for others" if boundary is PolicyError else ""
             raise _EpisodeBroken(Failure(boundary.boundary, "TimeoutError", message)) from error
         raise _EpisodeBroken(failure_from(error, boundary=boundary.boundary)) from error
 
@@ -402,6 +408,7 @@ class LocalHost:
         if environment.player is None:
             return await run_episode(environment, policy, plan.attempt, limits=self._limits, seat=seat)
         # Other attempts must not wait for it: nothing says when its program asks again.
+        SEAT.set(seat)
         seat.step_aside()  # its program asks the policy whenever it likes, in no round
         try:
             return await environment.player(policy, plan.attempt, limits=self._limits)

@@ -7,7 +7,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.errors import PolicyError
+from loomrl.gym.host.rounds import SEAT
 from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
 
@@ -147,6 +148,62 @@ class WorkTally:
         )
 
 
+class EngineTurn:
+    """A request's share of an engine's time, from the moment at which the engine begins with it."""
+
+    def __init__(self, shares: "EngineShares") -> None:
+        self._shares = shares
+        self._opened_at = time.monotonic()
+        self._begun_s: float | None = None
+        self._own_s = 0.0
+
+    def begin(self) -> None:
+        """The engine works on it."""
+        self._begun_s = self._shares.move(1)
+
+    def end(self) -> None:
+        """The engine is done with it, if it has begun."""
+        if self._begun_s is not None:
+            self._own_s += self._shares.move(-1) - self._begun_s
+            self._begun_s = None
+
+    def waited_s(self) -> float:
+        """Seconds since it was opened that were not its own."""
+        own_s = 0.0 if self._begun_s is None else self._shares.move(0) - self._begun_s
+        return time.monotonic() - self._opened_at - self._own_s - own_s
+
+
+class EngineShares:
+    """An engine's time, divided equally among the requests that it works on.
+
+    Deadlines of attempts count their own share: neither the wait for an engine nor its work for others is theirs.
+    """
+
+    def __init__(self) -> None:
+        self._working = 0
+        self._each_s = 0.0
+        self._at = time.monotonic()
+
+    @contextmanager
+    def open(self) -> Iterator[EngineTurn]:
+        """A request of the attempt that is played here, if one is."""
+        turn = EngineTurn(self)
+        seat = SEAT.get()
+        with nullcontext() if seat is None else seat.queued(turn.waited_s):
+            try:
+                yield turn
+            finally:
+                turn.end()
+
+    def move(self, count: int) -> float:
+        """Seconds up to now of a request that was always worked on; from now on `count` more are."""
+        now = time.monotonic()
+        self._each_s += (now - self._at) / max(1, self._working)
+        self._at = now
+        self._working += count
+        return self._each_s
+
+
 def check_prompt(request: Request, *, context: int, vocabulary: int) -> None:
     """A PolicyError for a prompt that leaves no room in the context, or has other ids than the model's."""
     length = len(request.prompt_T)
@@ -181,6 +238,7 @@ class Engine(ABC):
         self._version = version
         self._hold = Hold()
         self._tally = WorkTally()
+        self._shares = EngineShares()
         self._unsound: str | None = None
         """The reason for refusing work until other weights arrive."""
         self._closed = False
@@ -200,8 +258,9 @@ class Engine(ABC):
         if the prompt leaves no room in the context.
         """
         self._check(request)
-        with self._hold.ticket() as ticket:
-            completion = await self._complete(request)
+        with self._hold.ticket() as ticket, self._shares.open() as turn:
+            completion = await self._complete(request, turn)
+            turn.end()
             await self._hold.wait(ticket)
         return completion
 
@@ -211,8 +270,8 @@ class Engine(ABC):
         A slow reader gets larger pieces. Unsupported if the engine does not report the likeliest tokens.
         """
         self._check(request)
-        with self._hold.ticket() as ticket:
-            async with aclosing(self._stream(request)) as pieces:
+        with self._hold.ticket() as ticket, self._shares.open() as turn:
+            async with aclosing(self._stream(request, turn)) as pieces:
                 async for piece in pieces:
                     await self._hold.wait(ticket)
                     yield piece
@@ -221,7 +280,11 @@ class Engine(ABC):
         """The completions of these requests, admitted or not: for deciding about admission."""
         for request in requests:
             self._check(request)
-        return list(await asyncio.gather(*map(self._complete, requests)))
+        return list(await asyncio.gather(*map(self._complete_any, requests)))
+
+    async def _complete_any(self, request: Request) -> Completion:
+        with self._shares.open() as turn:
+            return await self._complete(request, turn)
 
     async def load(self, sealed: Sealed) -> None:
         """Sample with these weights from the next token on, also in open requests; caches are discarded.
@@ -282,14 +345,14 @@ class Engine(ABC):
             raise PolicyError("the engine is closed: open another one.")
 
     @abstractmethod
-    async def _complete(self, request: Request) -> Completion:
-        """The completion of a checked request."""
+    async def _complete(self, request: Request, turn: EngineTurn) -> Completion:
+        """The completion of a checked request; its turn begins when the engine does."""
 
-    async def _stream(self, request: Request) -> Pieces:
+    async def _stream(self, request: Request, turn: EngineTurn) -> Pieces:
         """The completion of a checked request in pieces; in one, unless the engine knows the tokens earlier."""
         if request.top:
             raise Unsupported(f"top={request.top}: this engine reports no likeliest tokens. Ask for none.")
-        done = await self._complete(request)
+        done = await self._complete(request, turn)
         yield CompletionPiece(done.ids_T, done.logprobs_T, done.versions_T, done.finish)
 
     @abstractmethod

@@ -18,6 +18,7 @@ from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.adapters.harness.session import CONTEXT, Access, AgentTranscript, Budget
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.episode import Attempt
+from loomrl.gym.host.rounds import SEAT, Seat
 from loomrl.gym.policy import Action, OraclePolicy, Policy, PolicyFactory
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
@@ -49,6 +50,7 @@ class AttemptLedger:
     key: str
     budget: Budget
     policy: ServedPolicy
+    seat: Seat | None = None
     calls: int = 0
     tokens: int = 0
     overrun: str = ""
@@ -90,6 +92,7 @@ class BudgetedPolicy:
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         """The policy's answer, within the budget."""
         ledger = self._ledger
+        SEAT.set(ledger.seat)  # the server's task is no part of the attempt's
         ledger.admit()
         ledger.open += 1
         ledger.idle.clear()
@@ -333,7 +336,9 @@ class AgentSessions:
         """A session, with a key of its own."""
         place = self._gateway.place()
         await place.enter()
-        ledger = AttemptLedger(secrets.token_hex(12), f"sk-{secrets.token_hex(20)}", budget, self._policy(attempt))
+        ledger = AttemptLedger(
+            secrets.token_hex(12), f"sk-{secrets.token_hex(20)}", budget, self._policy(attempt), SEAT.get()
+        )
         place.ledgers.add(ledger, BudgetedPolicy(ledger, sampling=self._sampling, rng=self._rng))
         base = f"{place.url}/sessions/{ledger.session}"
         return Access(session=ledger.session, openai_base_url=f"{base}/v1", anthropic_base_url=base, api_key=ledger.key)

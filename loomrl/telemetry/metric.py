@@ -27,6 +27,11 @@ class Metric(StrEnum):
     REWARD_DEVIATION = "reward/deviation", "Standard deviation of the attempts' rewards."
     REWARD_PART = "reward/part", "Mean of one named part of the reward; the parts sum to the unclipped total."
 
+    JUDGE_DISAGREEMENT = (
+        "judge/disagreement",
+        "Share of pairs that a judge ranks otherwise in the opposite order, of groups ranked twice; only by part.",
+    )
+
     EVALUATED = (
         "evaluation/success",
         "Mean success on held-out tasks where the policy was evaluated, and only then; also per environment/family.",

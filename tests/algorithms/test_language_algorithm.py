@@ -179,14 +179,17 @@ def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_sharded_learners_resume_as_if_they_never_stopped(tmp_path: Path) -> None:
-    changes = {"algorithm.learners": {"count": 2, "sharding": "fsdp"}, "algorithm.kl.coefficient": 0.1}
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sharded_learners_resume_as_if_they_never_stopped(tmp_path: Path, dtype: str) -> None:
+    alike = {"algorithm.kl.coefficient": 0.1, "algorithm.model.dtype": dtype}
+    changes = {"algorithm.learners": {"count": 2, "sharding": "fsdp"}, **alike}
     whole = finish(build(tmp_path / "whole", "ppo", **changes))
     finish(build(tmp_path / "parts", "ppo", **changes), updates=4)
     again = finish(build(tmp_path / "parts", "ppo", **changes))
     assert all(np.allclose(whole[name], again[name], atol=1e-6) for name in whole)
-    alone = finish(build(tmp_path / "alone", "ppo", **{"algorithm.kl.coefficient": 0.1}))
-    assert all(np.allclose(whole[name], alone[name], atol=2e-3) for name in alone)
+    if dtype == "float32":  # in bfloat16 other sums sample other tokens, and from then on all is different
+        alone = finish(build(tmp_path / "alone", "ppo", **alike))
+        assert all(np.allclose(whole[name], alone[name], atol=2e-3) for name in alone)
 
 
 @pytest.mark.slow

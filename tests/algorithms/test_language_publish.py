@@ -286,6 +286,10 @@ def test_drift_beyond_what_is_allowed_is_an_alarm_said_once(tmp_path: Path, capl
     algo = build(tmp_path, **{"algorithm.model.dtype": "bfloat16", "engine.checks.drift": 1e-4})
     with caplog.at_level(logging.WARNING):
         history = [algo.train()[METRICS] for _ in range(3)]
+    state = algo.learner_group._learner.whole_state()
+    learnt = {**state["module"], **{str(key): one["exp_avg"] for key, one in state["optimizer"]["state"].items()}}
+    assert {tensor.dtype for tensor in learnt.values()} == {torch.float32}
+    assert {tensor.dtype for tensor in algo._weights().values()} == {torch.bfloat16}
     algo.stop()
     assert [line[Metric.POLICY_DRIFT_ALARM] for line in history] == [1, 1, 1]
     assert max(line[Metric.PUBLISH_DISTANCE] for line in history) < 0.1

@@ -123,7 +123,7 @@ async def test_version_label_stands_in_for_policies_without_tokens():
         (broken_envs.Raises, "ZeroDivisionError", "the author's bug"),
         (broken_envs.Exits, "SystemExit", "3"),
         (broken_envs.CancelsItself, "CancelledError", ""),
-        (broken_envs.Awaits, "TimeoutError", "step() took longer than turn_timeout_s=0.1"),
+        (broken_envs.Awaits, "TimeoutError", "step() took longer than rollout.turn_timeout_s=0.1"),
         (broken_envs.OldGymStep, "EpisodeError", "old Gym API"),
         (broken_envs.RewardOutOfRange, "EpisodeError", "reward_range"),
         (broken_envs.ResetIsNotAsync, "TypeError", "await"),

@@ -15,6 +15,7 @@ from loomrl.errors import ConfigError
 from loomrl.gym.adapters.harness import Harness
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.gym.episode import Attempt, EpisodeLimits
+from loomrl.gym.host.rounds import SEAT, Rounds
 from loomrl.gym.policy import OraclePolicy
 from loomrl.serving.agents import AgentGateway
 from loomrl.types import End, Message, Reward
@@ -36,6 +37,12 @@ ROW = {"task": {"word": "sun"}, "answer": "SUN"}
 
 
 def shouted(task, conversation):
+    return conversation[-1].content.upper()
+
+
+def shouted_in_a_seat(task, conversation):
+    """Said in the seat of the agent's attempt, as an engine has to know."""
+    assert SEAT.get() is not None
     return conversation[-1].content.upper()
 
 
@@ -145,6 +152,18 @@ time.sleep(300)
     assert time.monotonic() - start < 15
     assert (trajectory.end, trajectory.failure, trajectory.reward.total) == (End.TRUNCATED, None, 0.0)
     assert gone(pids)
+
+
+async def test_an_agents_seconds_do_not_count_those_in_which_its_engine_works_for_others(tmp_path):
+    seat = Rounds().seat()
+    SEAT.set(seat)
+    began = time.monotonic()
+    late = script(tmp_path, "said = ask(task['word'])\ntime.sleep(4)\nprint(said)")
+    asked = harness(late, {"oracle": f"{__name__}:shouted_in_a_seat"}, budget={"seconds": 2.5})
+    with seat.queued(lambda: time.monotonic() - began):
+        trajectory = await play(asked)
+    assert (trajectory.end, trajectory.failure, trajectory.reward.total) == (End.TERMINATED, None, 1.0)
+    assert trajectory.extra["agent"]["output"] == "SUN\n"
 
 
 async def test_children_are_killed_when_an_agent_ends_by_itself(tmp_path):

@@ -1,6 +1,7 @@
 """Speakers: whole episodes through the pool, every token as it was sampled."""
 
 import random
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,50 @@ async def test_seeds_come_from_the_episodes_own_randomness() -> None:
         await factory(Echo(), random.Random(seed)).act((Message("user", "x"),))
     first, again, other = (asked.seed for asked in engine.asked)
     assert first == again != other
+
+
+class Slow(TorchEngine):
+    """Takes its time for every step."""
+
+    STEP_S = 0.06
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(tiny_model(), slots=slots)
+
+    def _step(self) -> bool:
+        time.sleep(self.STEP_S)
+        return super()._step()
+
+
+async def play_slowly(slots: int, *, attempts: int, tokens: int) -> list[Trajectory]:
+    """Attempts of which each would be in time alone, with deadlines of about eight steps."""
+    voice = Voice(Slow(slots), ChatTemplate(tiny_tokenizer()), Sampling(max_tokens=tokens), 256)
+
+    def make(name: str, settings: Any) -> BaseEnvironment:
+        return Echo()
+
+    limits = RolloutConfig(concurrency=attempts, turn_timeout_s=0.5, episode_timeout_s=1.0)
+    async with LoomRLGym(limits, make=make, open_policy=lambda choice: speakers(voice)) as gym:
+        asked = [Attempt(id=f"g/{index}", task=TASK, group="g", group_size=attempts) for index in range(attempts)]
+        groups = await gym.collect(Plan(attempt=attempt, policy=LanguagePolicy(path="-")) for attempt in asked)
+    return list(groups[0].trajectories)
+
+
+@pytest.mark.parametrize(("slots", "attempts", "tokens"), [(1, 12, 1), (12, 12, 12)], ids=["queue", "batch"])
+async def test_time_in_which_an_engine_works_for_others_is_not_an_attempts(
+    slots: int, attempts: int, tokens: int
+) -> None:
+    began = time.monotonic()
+    for trajectory in await play_slowly(slots, attempts=attempts, tokens=tokens):
+        assert trajectory.end is End.TERMINATED, trajectory.failure
+    assert time.monotonic() - began > 1.0, "longer than the deadlines"
+
+
+async def test_an_act_that_itself_takes_too_long_fails_and_names_the_setting() -> None:
+    (alone,) = await play_slowly(1, attempts=1, tokens=64)
+    assert alone.failure is not None
+    assert alone.failure.boundary == "policy"
+    assert "act() took longer than rollout.turn_timeout_s=0.5" in alone.failure.message
 
 
 def test_other_choices_are_opened_as_ever() -> None:

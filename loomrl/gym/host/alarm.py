@@ -23,7 +23,7 @@ REPEAT_S = 0.25
 """Clean-up time of interrupted code before it is interrupted again."""
 _SOON_S = 1e-6
 _SHORTEST_S = 0.01
-"""Extension of a deadline at least: an attempt that is still held would extend its own without end."""
+"""Smallest extension of a deadline: a request that shares an engine would extend its own in ever smaller steps."""
 
 
 class Hang(BaseException):
@@ -189,8 +189,9 @@ class Deadline:
         self._timer = asyncio.timeout(None)
 
     async def __aenter__(self) -> asyncio.Timeout:
-        self._lost_s = self._lost()
-        self._handle = asyncio.get_running_loop().call_later(self._timeout_s, self._expire)
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() - self._lost() + self._timeout_s
+        self._handle = loop.call_later(self._timeout_s, self._expire)
         return await self._timer.__aenter__()
 
     async def __aexit__(
@@ -201,12 +202,11 @@ class Deadline:
 
     def _expire(self) -> None:
         loop = asyncio.get_running_loop()
-        lost_s = self._lost() - self._lost_s
-        if not lost_s:
+        left_s = self._due + self._lost() - loop.time()
+        if left_s < _SHORTEST_S:
             self._timer.reschedule(loop.time())
             return
-        self._lost_s += lost_s
-        self._handle = loop.call_later(max(lost_s, _SHORTEST_S), self._expire)
+        self._handle = loop.call_later(left_s, self._expire)
 
     def _lost(self) -> float:
         return _ALARM.lost_s + self._held_s()

@@ -8,8 +8,9 @@ order.
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum, auto
 from typing import Self
 
@@ -23,6 +24,10 @@ class _SeatState(Enum):
     ASIDE = auto()
     """It waits for other attempts, which must not wait for it."""
     LEFT = auto()
+
+
+SEAT: ContextVar["Seat | None"] = ContextVar("seat", default=None)
+"""The seat of the attempt that the running task plays."""
 
 
 class Rounds:
@@ -61,6 +66,7 @@ class Seat:
         self._asks = 0
         self._held_s = 0.0
         self._held_since: float | None = None
+        self._queues: dict[object, Callable[[], float]] = {}
         rounds.under_way += 1
 
     async def turn(self) -> None:
@@ -76,7 +82,7 @@ class Seat:
         finally:
             if self._rounds.held.pop(self, None) is not None:  # cancelled
                 self.move(_SeatState.UNDER_WAY)
-            self._held_s = self.seconds_held()
+            self._held_s += time.monotonic() - self._held_since
             self._held_since = None
 
     @contextmanager
@@ -104,10 +110,21 @@ class Seat:
             self.move(_SeatState.UNDER_WAY)
             self._rounds.is_open = True
 
+    @contextmanager
+    def queued(self, seconds: Callable[[], float]) -> Iterator[None]:
+        """An engine has a request of its attempt: so far it has let it wait for `seconds`."""
+        queue = object()
+        self._queues[queue] = seconds
+        try:
+            yield
+        finally:
+            self._held_s += self._queues.pop(queue)()
+
     def seconds_held(self) -> float:
-        """Seconds that its attempts have been held, up to now."""
+        """Seconds up to now in which its attempts have been held, or have waited for an engine's work for others."""
         since = self._held_since
-        return self._held_s + (0.0 if since is None else time.monotonic() - since)
+        held_s = self._held_s + (0.0 if since is None else time.monotonic() - since)
+        return held_s + sum(seconds() for seconds in self._queues.values())
 
     def move(self, place: _SeatState) -> None:
         """Be somewhere else, which may let the others go on."""

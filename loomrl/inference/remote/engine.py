@@ -15,7 +15,16 @@ from typing_extensions import override
 from loomrl.config import Sampling
 from loomrl.config.engine import OpenAIEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import CLOSED, Completion, Engine, FinishReason, Request, check_ids, check_prompt
+from loomrl.inference.engine import (
+    CLOSED,
+    Completion,
+    Engine,
+    EngineTurn,
+    FinishReason,
+    Request,
+    check_ids,
+    check_prompt,
+)
 from loomrl.inference.model import config_of, skeleton_of
 from loomrl.inference.remote.dialect import CompletionsApi, ServerDialect, ServerPiece, SglangTokens, VllmTokens, read
 from loomrl.inference.remote.server import ServerClient, run_apart
@@ -78,7 +87,8 @@ class OpenAIEngine(Engine):
         self._reported = run_apart(self._meet())
 
     @override
-    async def _complete(self, request: Request) -> Completion:
+    async def _complete(self, request: Request, turn: EngineTurn) -> Completion:
+        turn.begin()
         task = asyncio.ensure_future(self._ask(request))
         self._open.add(task)
         task.add_done_callback(self._open.discard)

@@ -57,7 +57,7 @@ class ServerClient:
                     httpx.Request(method, where, json=body, params=query or None), tries
                 )
         except TimeoutError:
-            raise PolicyError(f"{where}: no answer within timeout_s={self.timeout_s:g}.") from None
+            raise PolicyError(f"{where}: no answer within timeout_s={self.timeout_s:g}. Raise it.") from None
         return self._read(where, response)
 
     async def check(self, model: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from typing_extensions import override
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import CLOSED, Completion, Engine, Pieces, Request, Sight, check_prompt
+from loomrl.inference.engine import CLOSED, Completion, Engine, EngineTurn, Pieces, Request, Sight, check_prompt
 from loomrl.inference.torch.fused import open_network
 from loomrl.inference.torch.network import CachedNetwork
 from loomrl.inference.torch.rows import OpenRequest, RowDraw, Rows, TokenFeed, draw
@@ -58,14 +58,14 @@ class TorchEngine(Engine):
         self._pump: asyncio.Task[None] | None = None
 
     @override
-    async def _complete(self, request: Request) -> Completion:
-        return await self._enter(request, None).answer
+    async def _complete(self, request: Request, turn: EngineTurn) -> Completion:
+        return await self._enter(request, turn, None).answer
 
     @override
-    async def _stream(self, request: Request) -> Pieces:
+    async def _stream(self, request: Request, turn: EngineTurn) -> Pieces:
         """Each token once it is sampled; closing it frees the row before the next step."""
         feed = TokenFeed()
-        answer = self._enter(request, feed).answer
+        answer = self._enter(request, turn, feed).answer
         answer.add_done_callback(lambda _: feed.more.set())
         try:
             finish = None
@@ -78,10 +78,11 @@ class TorchEngine(Engine):
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # seen, even if the reader went before it came
 
-    def _enter(self, request: Request, feed: TokenFeed | None) -> OpenRequest:
+    def _enter(self, request: Request, turn: EngineTurn, feed: TokenFeed | None) -> OpenRequest:
         """Put a request into the queue, and see to it that steps are made."""
         self._attach(asyncio.get_running_loop())
-        opened = OpenRequest(request, asyncio.get_running_loop().create_future(), feed)
+        opened = OpenRequest(request, turn, asyncio.get_running_loop().create_future(), feed)
+        opened.answer.add_done_callback(lambda _: turn.end())
         self._waiting.append(opened)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
@@ -183,6 +184,7 @@ class TorchEngine(Engine):
             opened = self._waiting.popleft()
             if not opened.answer.done():
                 self._rows.add(opened)
+                opened.turn.begin()
                 self._tally.add(prompt_tokens=len(opened.request.prompt_T))
         self._fill(range(first, len(self._rows)))
         return len(self._rows) - first

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Request, Top
+from loomrl.inference.engine import Completion, CompletionPiece, EngineTurn, FinishReason, Request, Top
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +121,7 @@ class OpenRequest:
     """A request and the future of its answer; `feed` takes its tokens if they are read as they come."""
 
     request: Request
+    turn: EngineTurn
     answer: asyncio.Future[Completion]
     feed: TokenFeed | None = None
 

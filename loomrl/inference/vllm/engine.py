@@ -22,6 +22,7 @@ from loomrl.inference.engine import (
     Completion,
     CompletionPiece,
     Engine,
+    EngineTurn,
     FinishReason,
     Pieces,
     Request,
@@ -87,14 +88,16 @@ class VllmEngine(Engine):
         return cls(llm, context=opening.context, log=log, version=opening.version, vision=vision)
 
     @override
-    async def _complete(self, request: Request) -> Completion:
+    async def _complete(self, request: Request, turn: EngineTurn) -> Completion:
+        turn.begin()
         async with aclosing(self._pieces(request, whole=True)) as pieces:
             piece = [piece async for piece in pieces][-1]
         assert piece.finish is not None
         return Completion(piece.ids_T, piece.logprobs_T, piece.versions_T, piece.finish)
 
     @override
-    def _stream(self, request: Request) -> Pieces:
+    def _stream(self, request: Request, turn: EngineTurn) -> Pieces:
+        turn.begin()
         return self._pieces(request)
 
     @contextmanager

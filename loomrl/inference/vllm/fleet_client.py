@@ -14,7 +14,7 @@ from typing_extensions import override
 from xxhash import xxh3_64_intdigest
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, CompletionPiece, Engine, Pieces, Request
+from loomrl.inference.engine import Completion, CompletionPiece, Engine, EngineTurn, Pieces, Request
 from loomrl.inference.vllm.engine import STARTING, EngineLost
 from loomrl.inference.vllm.latest import latest_weights_name
 from loomrl.inference.weights.sealed import Sealed
@@ -59,11 +59,12 @@ class FleetClient(Engine):
         return int(ray.get(ray.get_actor(latest_weights_name(self._fleet)).version.remote()))
 
     @override
-    async def _complete(self, request: Request) -> Completion:
+    async def _complete(self, request: Request, turn: EngineTurn) -> Completion:
         """From any living engine.
 
         A PolicyError if none answers within an engine's start time, with their last errors.
         """
+        turn.begin()
         keys = _prefixes(request)
         search = _Search(self._timeout_s)
         while True:
@@ -81,8 +82,9 @@ class FleetClient(Engine):
             await self._lost(index, answer, search)
 
     @override
-    async def _stream(self, request: Request) -> Pieces:
+    async def _stream(self, request: Request, turn: EngineTurn) -> Pieces:
         """If the engine dies, another goes on after the tokens so far."""
+        turn.begin()
         keys = _prefixes(request)
         search = _Search(self._timeout_s)
         while True:

@@ -37,6 +37,7 @@ from loomrl.gym.adapters.harness.session import CONTEXT, Access, AgentTranscript
 from loomrl.gym.adapters.harness.task import AgentRow, AgentTasks, Done, score
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.episode import Attempt, Clock, EpisodeLimits, make_trajectory
+from loomrl.gym.host.rounds import SEAT
 from loomrl.named import named
 from loomrl.schema import Config
 from loomrl.types import End, Failure, Message, Observation, Reward, Task, Trajectory
@@ -318,7 +319,8 @@ async def _play(
             memory_mb=settings.memory_mb,
             file_mb=settings.file_mb,
         )
-        ended = await nursery.run(launch)
+        seat = SEAT.get()
+        ended = await (nursery.run(launch) if seat is None else nursery.run(launch, seat.seconds_held))
     except Lost as error:
         failure = Failure(AGENT, "Lost", str(error))
     except Exception as error:  # noqa: BLE001 - the boundary

@@ -26,6 +26,7 @@ import traceback
 from typing import Any, NoReturn
 
 SIZE = struct.Struct("<I")
+SECONDS = struct.Struct("<d")
 """Before the request and before the report, each JSON."""
 READY = b"R"
 PR_SET_PDEATHSIG = 1
@@ -211,7 +212,7 @@ class Keeper:
             waited = [handle, self.connection.fileno(), *self.pipes]
             ready, _, _ = select.select(waited, [], [], min(COUNT_S, deadline - now))
             if self.connection.fileno() in ready:
-                raise EOFError("the host has let go")
+                deadline += SECONDS.unpack(_exactly(self.connection, SECONDS.size))[0]
             for descriptor in [each for each in ready if each in self.pipes]:
                 self._read(descriptor)
             if len(self.output) > self.request["output_bytes"]:

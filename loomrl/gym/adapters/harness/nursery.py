@@ -9,7 +9,8 @@ import struct
 import subprocess
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -17,11 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.errors import ConfigError, EpisodeError
+from loomrl.gym.host.alarm import Deadline
 from loomrl.gym.sandbox.process import Cgroup, make_cgroup
 
 GUEST = Path(__file__).with_name("guest.py")
 SIZE = struct.Struct("<I")
 """The same as in guest.py, which cannot import it."""
+SECONDS = struct.Struct("<d")
+"""Seconds that are added to an agent's time; as in guest.py."""
+ADD_S = 1.0
+"""Interval at which an agent's time is extended by that in which its engine worked for others."""
 START_S = 60.0
 """Time for the imports of a new nursery. Machines under full load need many seconds."""
 PROCESSES = 2048
@@ -119,8 +125,11 @@ class Nursery:
         """False once the interpreter has ended."""
         return self._process.poll() is None
 
-    async def run(self, launch: Launch) -> Ended:
-        """Run one agent to its end. If this is cancelled, the agent and all that it started are killed."""
+    async def run(self, launch: Launch, held_s: Callable[[], float] = lambda: 0.0) -> Ended:
+        """Run one agent to its end. If this is cancelled, the agent and all that it started are killed.
+
+        `held_s()` are seconds that are not the agent's.
+        """
         ours, theirs = socket.socketpair()
         with contextlib.closing(ours):
             try:
@@ -134,7 +143,7 @@ class Nursery:
             try:
                 request = json.dumps(asdict(launch)).encode()
                 writer.write(SIZE.pack(len(request)) + request)
-                async with asyncio.timeout(launch.seconds + LATE_S):
+                async with Deadline(launch.seconds + LATE_S, held_s), _extending(writer, held_s):
                     size = SIZE.unpack(await reader.readexactly(SIZE.size))[0]
                     report = json.loads(await reader.readexactly(size))
             except (asyncio.IncompleteReadError, ConnectionError) as error:
@@ -144,6 +153,26 @@ class Nursery:
             finally:
                 writer.close()
         return Ended(**{**report, "ended": AgentEnding(report["ended"])})
+
+
+@asynccontextmanager
+async def _extending(writer: asyncio.StreamWriter, held_s: Callable[[], float]) -> AsyncIterator[None]:
+    """Tell a keeper about time that is not its agent's."""
+
+    async def extend() -> None:
+        told_s = held_s()
+        while True:
+            await asyncio.sleep(ADD_S)
+            more_s = held_s() - told_s
+            if more_s > 0:
+                writer.write(SECONDS.pack(more_s))
+                told_s += more_s
+
+    extending = asyncio.create_task(extend())
+    try:
+        yield
+    finally:
+        extending.cancel()
 
 
 class Lost(Exception):
