@@ -256,7 +256,7 @@ class Trajectory:
     started_at: float = 0.0
     finished_at: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Data of an outside protocol, returned unchanged, the `memory` left for later attempts, and grades by `rubric`.
+    """Data of an outside protocol, returned unchanged, the `memory` left for later attempts, and judges' `grades`.
 
     JSON values and NumPy arrays.
     """

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.algorithms.advantage import has_signal
+from loomrl.gym.grade import GRADES
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Failure, Group, Task, Tokens, Trajectory, joined
 
@@ -39,12 +40,24 @@ def measure(
         metrics[Metric.FAILURES.of(boundary)] = float(count)
     for part in sorted({part for t in usable for part in t.reward.parts}):
         metrics[Metric.REWARD_PART.of(part)] = _mean(t.reward.parts.get(part, 0.0) for t in usable)
+    for part, apart in sorted(_disagreements(groups).items()):
+        metrics[Metric.JUDGE_DISAGREEMENT.of(part)] = _mean(apart)
     for family in sorted({family_of(t.task) for t in usable}):
         members = [t for t in usable if family_of(t.task) == family]
         metrics[Metric.SUCCESS.of(family)] = _mean(t.reward.success for t in members)
         if any(t.task.level for t in members):
             metrics[Metric.LEVEL.of(family)] = _mean(float(t.task.level) for t in members)
     return metrics
+
+
+def _disagreements(groups: Sequence[Group]) -> dict[str, list[float]]:
+    """By part: how far two rankings of a group differ, of every group that was ranked twice."""
+    found: dict[str, list[float]] = {}
+    for first in (group.usable[0] for group in groups if group.usable):
+        for part, grade in first.extra.get(GRADES, {}).items():
+            if grade.get("disagreement") is not None:
+                found.setdefault(part, []).append(grade["disagreement"])
+    return found
 
 
 def ages(groups: Iterable[Group], version: int) -> NDArray[np.int32]:

@@ -45,6 +45,8 @@ class _Flight:
     """Its attempts that the hub lacks."""
     since: int
     """A hub cursor before the first of its attempts."""
+    held: dict[str, Trajectory] = field(default_factory=dict)
+    """Finished attempts that wait for the others, to be shaped together."""
 
 
 @dataclass(kw_only=True)
@@ -169,6 +171,8 @@ class StreamCollector(Collector):
     def _take_in(self, finished: Sequence[Trajectory]) -> bool:
         """Store missing attempts; True if one failed, which may have decided a group."""
         fresh = [t for t in finished if t.group in self._flights and t.id in self._flights[t.group].missing]
+        if self.shaping.compares:
+            fresh = self._whole_groups(fresh)
         if not fresh:
             return False
         fresh = self.store(list(self.shaping.shape(fresh)))
@@ -176,6 +180,13 @@ class StreamCollector(Collector):
         for trajectory in fresh:
             del self._flights[trajectory.group].missing[trajectory.id]
         return any(trajectory.failure for trajectory in fresh)
+
+    def _whole_groups(self, fresh: Sequence[Trajectory]) -> list[Trajectory]:
+        """The attempts of groups that are complete with these; the others are held."""
+        for attempt in fresh:
+            self._flights[attempt.group].held.setdefault(attempt.id, attempt)
+        flights = [self._flights[name] for name in dict.fromkeys(attempt.group for attempt in fresh)]
+        return [attempt for f in flights if f.held.keys() == f.missing.keys() for attempt in f.held.values()]
 
     def _cancel_late_attempts(self) -> None:
         """Cancel attempts that can no longer be trained: their first tokens are too old."""

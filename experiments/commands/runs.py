@@ -103,6 +103,7 @@ def _show_trajectory(
     """Show a trajectory: its task, its reward, and all that was said."""
     from loomrl.console.source import open_source
     from loomrl.errors import StoreError
+    from loomrl.gym.grade import GRADES, reasons_of
     from loomrl.serving.retention.archive import conversation
 
     with closing(open_source(face().store)) as source:
@@ -118,12 +119,14 @@ def _show_trajectory(
         "task": asdict(trajectory.task),
         "ending": trajectory.end.value,
         "reward": asdict(trajectory.reward),
+        "grades": trajectory.extra.get(GRADES, {}),
         "stored_at": place.created_at,
     }
 
     def render(console: Console) -> None:
+        shown = {**about, "grades": "\n".join(f"{name}: {said}" for name, said in reasons_of(trajectory).items())}
         rows = [(name, ", ".join(f"{key} {part}" for key, part in value.items()) if isinstance(value, dict) else value)
-                for name, value in about.items()]  # fmt: skip
+                for name, value in shown.items() if value]  # fmt: skip
         console.print(table("", ("", ""), rows))
         for message in (message for thread in threads for message in thread):
             console.print(f"\n{message['role']}: {message['content']}", markup=False, highlight=False)

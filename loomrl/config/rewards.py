@@ -5,9 +5,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from loomrl.config.basic import EntryPoint, NonNegative, PathText, Positive, PositiveInt, Seconds, ServerUrl
+from loomrl.config.basic import EntryPoint, NonNegative, PathText, Positive, PositiveInt, Seconds, ServerUrl, Share
 from loomrl.config.monitor import TextRuleChoice
 from loomrl.schema import Config
+
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)]
 
 
 class JudgeModel(Config):
@@ -24,7 +26,7 @@ class JudgeModel(Config):
 class Criterion(Config):
     """A statement that is true of a good attempt."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)]
+    name: Identifier
     """Name of the criterion in the judge's answer and in reports."""
     says: Annotated[str, Field(pattern=r"\w", max_length=2000)]
     """A plain statement, such as: The answer names its source."""
@@ -32,30 +34,38 @@ class Criterion(Config):
     """Weight of the criterion; the weights of a rubric are divided by their sum."""
 
 
-class RubricPart(Config):
+class JudgedPart(Config):
+    """A part that a model behind a server judges."""
+
+    judge: JudgeModel
+    """The judge model."""
+    weight: Positive = 1.0
+    """Weight of this part in the reward."""
+    together: PositiveInt = 8
+    """Requests at a time."""
+    max_tokens: PositiveInt = 1024
+    """Maximum tokens of an answer, which has a sentence for each criterion or attempt."""
+    timeout_s: Seconds = 45.0
+    """Time limit of an answer, tries included."""
+    structured: bool = True
+    """Send the form of the answer as `response_format: json_schema`. False is for servers that refuse it: their model
+    must find the form by the words of the request alone."""
+
+
+class RubricPart(JudgedPart):
     """A judge's opinion per criterion: the weighted share of true statements, from 0 to 1."""
 
     kind: Literal["rubric"] = "rubric"
-    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=64)] = "rubric"
+    name: Identifier = "rubric"
     """Name of the part in rewards; rubrics need different names."""
-    judge: JudgeModel
-    """The judge model; its server must support `response_format: json_schema`."""
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=20)]
     """Criteria to judge, all in one request."""
-    weight: Positive = 1.0
-    """Weight of this part in the reward."""
     votes: Annotated[int, Field(ge=1, le=9)] = 1
     """Number of judge answers per attempt, odd; the median per criterion counts. Each answer sees the criteria and
     verdicts in a different order."""
     calibration: PathText | None = None
     """File that maps this judge's scores to people's, made by `loomrl rewards calibrate`; null leaves scores
     unchanged."""
-    together: PositiveInt = 8
-    """Attempts that are judged at a time."""
-    max_tokens: PositiveInt = 1024
-    """Maximum tokens of an answer, which has a sentence for each criterion."""
-    timeout_s: Seconds = 45.0
-    """Time limit of an answer, tries included."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -66,6 +76,22 @@ class RubricPart(Config):
         if not self.votes % 2:
             raise ValueError(f"votes={self.votes} is even, and has no vote in the middle. Take {self.votes + 1}")
         return self
+
+
+class RankPart(JudgedPart):
+    """A judge's ranking of a group's attempts, all in one request: the share of the others that an attempt beats, where
+    a tie is half. In training only, and with groups of at least two."""
+
+    kind: Literal["rank"] = "rank"
+    name: Identifier = "rank"
+    """Name of the part in rewards; rankings need different names."""
+    question: Annotated[str, Field(pattern=r"\w", max_length=2000)] = (
+        "Which attempts do better what was asked for: completely, correctly and in the form asked for?"
+    )
+    """What makes an attempt better than another."""
+    twice: Share = 0.25
+    """Share of groups that are ranked again in the opposite order; the mean of both counts, and by how much they differ
+    is on record."""
 
 
 Phrase = Annotated[str, Field(pattern=r"^\w[\w' -]*$", max_length=100)]
@@ -139,7 +165,7 @@ class RewardConfig(Config):
 
     parts: tuple[
         Annotated[
-            CustomPart | NoveltyPart | EfficiencyPart | BrevityPart | CourtesyPart | RulesPart | RubricPart,
+            CustomPart | NoveltyPart | EfficiencyPart | BrevityPart | CourtesyPart | RulesPart | RubricPart | RankPart,
             Field(discriminator="kind"),
         ],
         ...,
@@ -147,6 +173,20 @@ class RewardConfig(Config):
     """Further parts of the reward."""
     adaptation: NonNegative = 0.0
     """Rate at which weight moves, after every update, to the parts with low mean scores; 0 keeps the weights."""
+
+    @model_validator(mode="after")
+    def _check_ranking(self) -> Self:
+        if self.adaptation and self.ranks:
+            raise ValueError(
+                f"adaptation={self.adaptation:g} compares mean scores, and that of {self.ranks[0].name!r}, a ranking, "
+                "is always 0.5. Set adaptation=0"
+            )
+        return self
+
+    @property
+    def ranks(self) -> list[RankPart]:
+        """The parts that compare the attempts of a group."""
+        return [part for part in self.parts if isinstance(part, RankPart)]
 
 
 class RewardWeights(Config):

@@ -23,6 +23,7 @@ from loomrl.console.transcript import Vocabularies, part_of, series_of, tokens_o
 from loomrl.errors import ConfigError, LoomError, StoreError
 from loomrl.gym.base import INFO, BaseEnvironment
 from loomrl.gym.catalogue import make, names
+from loomrl.gym.grade import reasons_of
 from loomrl.gym.preference import add_preference, preference_of
 from loomrl.http.site import Refused
 from loomrl.hub.query import glimpses, places_with, siblings_of
@@ -220,13 +221,13 @@ def has_reference(t: Trajectory) -> bool:
 
 
 def info_of(t: Trajectory) -> dict[str, str]:
-    """The environment's notes on the result as text: strings as they are, other values as JSON."""
+    """The environment's notes on the result and judges' reasons: strings as they are, other values as JSON."""
     info = t.extra.get(INFO)
-    if not isinstance(info, dict):
-        return {}
-    return {
-        name: each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for name, each in info.items()
+    notes = info if isinstance(info, dict) else {}
+    told = {
+        name: each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for name, each in notes.items()
     }
+    return told | reasons_of(t)
 
 
 def _extra(t: Trajectory) -> str:

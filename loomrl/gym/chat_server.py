@@ -3,17 +3,19 @@
 import asyncio
 import json
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loomrl.errors import JudgeError, ScorerError
 
 if TYPE_CHECKING:
     import httpx
 
-
+T = TypeVar("T")
 TRIES = 3
 PAUSE_S = 0.5
+ASKED = 2
+"""Times that an answer is asked for, if it cannot be read."""
 MOST_BYTES = 1 << 20
 """Bytes of an answer; longer ones are refused."""
 
@@ -27,6 +29,18 @@ class ChatServer:
         self._where = url.rstrip("/") + "/chat/completions"
         self._key_variable = key_variable
         self._verify: Any = httpx.create_ssl_context() if url.startswith("https:") else False
+
+    async def read(self, body: Callable[[], Mapping[str, Any]], read: Callable[[str], T], *, timeout_s: float) -> T:
+        """An answer as `read` understands it; one that it refuses with a ScorerError is asked for once more."""
+        for left in reversed(range(ASKED)):
+            try:
+                return read(await self.answer(body(), timeout_s=timeout_s))
+            except JudgeError:
+                raise
+            except ScorerError:
+                if not left:
+                    raise
+        raise AssertionError("it is asked for at least once")
 
     async def answer(self, body: Mapping[str, Any], *, timeout_s: float) -> str:
         """The text of a finished answer.

@@ -1,4 +1,4 @@
-"""Further parts of the reward in training, beside the environment's own: yours, rubrics, novelty, and efficiency.
+"""Further parts of the reward in training, beside the environment's own: yours, judges', novelty, and efficiency.
 
 A part never changes success, which is what curricula and evaluations read. A part that raises, or gives no finite
 number, fails the attempt: that is no reward of 0.
@@ -9,7 +9,6 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -20,13 +19,15 @@ from loomrl.config.rewards import (
     CourtesyPart,
     CustomPart,
     EfficiencyPart,
+    RankPart,
     RewardConfig,
     RubricPart,
     RulesPart,
 )
 from loomrl.errors import ConfigError, ScorerError, failure_from
-from loomrl.gym.judge import conversation
-from loomrl.gym.rubric_judge import RubricGrade, RubricJudge, open_rubric
+from loomrl.gym.grade import GRADES, AttemptJudge, Grade
+from loomrl.gym.rank import RankJudge
+from loomrl.gym.rubric_judge import open_rubric
 from loomrl.named import named
 from loomrl.safety.open import open_text_rules
 from loomrl.safety.rule import TextRule
@@ -34,14 +35,12 @@ from loomrl.safety.screen import find_breaks
 from loomrl.types import End, Reward, Trajectory, Turn
 
 X = TypeVar("X")
-Grades = Mapping[str, "Future[RubricGrade]"]
+Grades = Mapping[str, Callable[[], Grade]]
 REMEMBERED = 4096
 """Answers that novelty remembers; the oldest are forgotten first."""
 HALF_AT = 100
 """Words at which an efficient solution is worth half."""
 _WORD = re.compile(r"\w+")
-RUBRIC = "rubric"
-"""Key in an attempt's `extra` of the grades of its rubrics, by part."""
 
 
 @dataclass(frozen=True)
@@ -179,30 +178,27 @@ class Shaping:
         self.adaptation = adaptation
         self.weights = {component.name: component.weight for component in components}
 
+    @property
+    def compares(self) -> bool:
+        """True if attempts of a group must be shaped together."""
+        return any(isinstance(judge, RankJudge) for judge in self._judges().values())
+
     def shape(self, attempts: Iterable[Trajectory]) -> Iterator[Trajectory]:
-        """The attempts with the parts added to their last turn's reward; one that cannot be scored has failed.
-
-        They are yielded once all have come: judges are asked about the first while the others are still being played.
-        """
-        begun = [(attempt, self._ask_judges(attempt)) for attempt in attempts]
-        for attempt, grades in begun:
-            yield self._add_parts(attempt, grades)
-
-    def _ask_judges(self, attempt: Trajectory) -> Grades:
-        """The grades by part, which come later."""
-        if attempt.failure is not None or not attempt.turns:
-            return {}
-        return {name: judge.begin(conversation(attempt)) for name, judge in self._rubrics().items()}
+        """The attempts with the parts added to their last turn's reward; one that cannot be scored has failed."""
+        given = list(attempts)
+        scored = [at for at, attempt in enumerate(given) if attempt.failure is None and attempt.turns]
+        graded = {name: judge.begin_all([given[at] for at in scored]) for name, judge in self._judges().items()}
+        begun = {at: {name: grades[index] for name, grades in graded.items()} for index, at in enumerate(scored)}
+        for at, attempt in enumerate(given):
+            yield self._add_parts(attempt, begun[at]) if self.components and at in begun else attempt
 
     def _add_parts(self, attempt: Trajectory, begun: Grades) -> Trajectory:
-        if not self.components or attempt.failure is not None or not attempt.turns:
-            return attempt
         own = self.weights.keys() & attempt.reward.parts.keys()
         if own:
             raise ConfigError(f"rewards.parts: {min(own)!r} is a part of {attempt.task.environment}'s own. Rename it.")
         try:
-            grades = {name: grade.result().data() for name, grade in begun.items()}
-            graded = replace(attempt, extra={**attempt.extra, RUBRIC: grades}) if grades else attempt
+            grades = {name: wait().data() for name, wait in begun.items()}
+            graded = replace(attempt, extra={**attempt.extra, GRADES: grades}) if grades else attempt
             scores = {one.name: _scores(one, graded) for one in self.components}
         except ScorerError as error:
             failure = failure_from(error, boundary=ScorerError.boundary)
@@ -230,40 +226,43 @@ class Shaping:
         scale = math.fsum(self.weights.values()) / math.fsum(raised.values())
         self.weights = {name: weight * scale for name, weight in raised.items()}
 
-    def _rubrics(self) -> dict[str, RubricJudge]:
-        return {c.name: c.compute_fn for c in self.components if isinstance(c.compute_fn, RubricJudge)}
+    def _judges(self) -> dict[str, AttemptJudge]:
+        return {c.name: c.compute_fn for c in self.components if isinstance(c.compute_fn, AttemptJudge)}
 
-    def _rubrics_by(self) -> dict[str, str]:
-        return {name: judge.sha256 for name, judge in self._rubrics().items()}
+    def _judged_by(self) -> dict[str, str]:
+        return {name: judge.sha256 for name, judge in self._judges().items()}
 
     def _novelties(self) -> list[ActionNovelty]:
         return [c.compute_fn for c in self.components if isinstance(c.compute_fn, ActionNovelty)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights, what is known, and what rubrics are judged by, as JSON."""
+        """Weights, what is known, and what judges judge by, as JSON."""
         novelty = [one.state_dict() for one in self._novelties()]
-        return {"weights": dict(self.weights), "novelty": novelty, "rubrics": self._rubrics_by()}
+        return {"weights": dict(self.weights), "novelty": novelty, "judges": self._judged_by()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; a state of other components is refused."""
         if set(state["weights"]) != set(self.weights):
             raise ConfigError(f"reward state of {sorted(state['weights'])} does not fit {sorted(self.weights)}.")
-        if state["rubrics"] != self._rubrics_by():
+        now = self._judged_by()
+        if other := [name for name in now if state["judges"].get(name) != now[name]]:
             raise ConfigError(
-                "rewards.parts: a rubric's calibration is another file than the one that the run began with. Put that "
-                "one back, or begin a new run."
+                f"rewards.parts: {other[0]!r} is judged by another calibration, model or wording than the one that the "
+                "run began with. Put that one back, or begin a new run."
             )
         self.weights = dict(state["weights"])
         for novelty, seen in zip(self._novelties(), state["novelty"], strict=True):
             novelty.load_state_dict(seen)
 
 
-def open_shaping(config: RewardConfig) -> Shaping:
-    """The parts that an experiment names."""
+def open_shaping(config: RewardConfig, *, seed: int = 0) -> Shaping:
+    """The parts that an experiment names; the seed decides the orders in which attempts are shown to be ranked."""
     components: list[RewardComponent[Trajectory]] = []
     for part in config.parts:
         if isinstance(part, CustomPart | RubricPart):
             components.append(open_component(part))
+        elif isinstance(part, RankPart):
+            components.append(RewardComponent(part.name, part.weight, RankJudge(part, seed=seed)))
         elif isinstance(part, RulesPart):
             components.append(RewardComponent("rules", part.weight, Constraint(open_text_rules(part.rules))))
         elif isinstance(part, BrevityPart):
@@ -302,10 +301,10 @@ def _mean(component: RewardComponent[Trajectory], attempts: Sequence[Trajectory]
 def _scores(component: RewardComponent[Trajectory], attempt: Trajectory) -> dict[int, float]:
     """The component's scores by the place of the turn whose reward they are part of: the last one's, or every turn's.
 
-    A rubric's score is on record once the attempt is shaped; its judge is not asked again.
+    A judge's score is on record once the attempt is shaped; it is not asked again.
     """
-    if isinstance(component.compute_fn, RubricJudge) and RUBRIC in attempt.extra:
-        return {len(attempt.turns) - 1: float(attempt.extra[RUBRIC][component.name]["score"])}
+    if isinstance(component.compute_fn, AttemptJudge) and GRADES in attempt.extra:
+        return {len(attempt.turns) - 1: float(attempt.extra[GRADES][component.name]["score"])}
     scored = component.scores(attempt)
     if not isinstance(scored, tuple):
         return {len(attempt.turns) - 1: scored}

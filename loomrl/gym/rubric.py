@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -22,6 +22,7 @@ from loomrl.gym.judge import Inquiry, Opinion, quote
 from loomrl.schema import Config
 from loomrl.types import Message
 
+V = TypeVar("V", str, int)
 VERDICTS = ("no", "partly", "yes")
 """From worst to best."""
 WORDING = 1
@@ -69,31 +70,54 @@ def chat(shown: Order, conversation: Sequence[Message], *, fence: str) -> list[d
 
 def response_format(shown: Order) -> dict[str, Any]:
     """The schema of the answer, as OpenAI's and vLLM's servers take it."""
-    verdict = {
+    return reasoned_format([one.name for one in shown.criteria], "verdict", shown.verdicts)
+
+
+def reasoned_format(names: Sequence[str], key: str, choices: Sequence[str | int]) -> dict[str, Any]:
+    """The schema of the answer that `read_reasoned` reads."""
+    chosen = {"type": "string" if isinstance(choices[0], str) else "integer", "enum": list(choices)}
+    one = {
         "type": "object",
-        "properties": {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": list(shown.verdicts)}},
-        "required": ["reason", "verdict"],
+        "properties": {"reason": {"type": "string"}, key: chosen},
+        "required": ["reason", key],
         "additionalProperties": False,
     }
-    names = [one.name for one in shown.criteria]
     schema = {
         "type": "object",
-        "properties": dict.fromkeys(names, verdict),
-        "required": names,
+        "properties": dict.fromkeys(names, one),
+        "required": list(names),
         "additionalProperties": False,
     }
-    return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": schema}}
+    return {"type": "json_schema", "json_schema": {"name": f"{key}s", "strict": True, "schema": schema}}
 
 
 def read_opinions(reply: str, criteria: Sequence[Criterion], *, who: str) -> dict[str, Opinion]:
     """The opinion by criterion; any other form of answer is a ScorerError."""
+    told = read_reasoned(reply, [one.name for one in criteria], "verdict", VERDICTS)
+    return {name: Opinion(verdict, reason, who) for name, (verdict, reason) in told.items()}
+
+
+def read_reasoned(reply: str, names: Sequence[str], key: str, choices: Sequence[V]) -> dict[str, tuple[V, str]]:
+    """Under each name one of the choices, which is called `key`, and its reason; any other form is a ScorerError."""
     try:
         told = json.loads(reply, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise _refusal(f"is no JSON ({error})", reply) from None
-    if not isinstance(told, dict) or told.keys() != {one.name for one in criteria}:
-        raise _refusal(f"is not one object with exactly {', '.join(one.name for one in criteria)}", reply)
-    return {one.name: _opinion(one.name, told[one.name], reply, who=who) for one in criteria}
+    if not isinstance(told, dict) or told.keys() != {*names}:
+        raise _refusal(f"is not one object with exactly {', '.join(names)}", reply)
+    found = {}
+    for name in names:
+        one = told[name]
+        if not isinstance(one, dict) or one.keys() != {"reason", key}:
+            raise _refusal(f"has no reason and {key} for {name}, or more than these", reply)
+        reason = one["reason"]
+        chosen = [choice for choice in choices if type(choice) is type(one[key]) and choice == one[key]]
+        if not chosen:
+            raise _refusal(f"has for {name} a {key} other than {', '.join(map(str, choices))}", reply)
+        if not isinstance(reason, str) or not reason.strip():
+            raise _refusal(f"gives no reason for {name}", reply)
+        found[name] = (chosen[0], reason.strip()[:LONGEST_REASON])
+    return found
 
 
 def worth(verdict: str) -> float:
@@ -114,19 +138,7 @@ def question(criterion: Criterion) -> str:
 def fingerprint(part: RubricPart) -> str:
     """SHA-256 of all that decides a judge's scores: criteria, weights, model, votes, and our words."""
     criteria = [criterion.plain for criterion in part.criteria]
-    return content_hash([WORDING, part.judge.model, part.votes, criteria])
-
-
-def _opinion(name: str, told: object, reply: str, *, who: str) -> Opinion:
-    if not isinstance(told, dict) or told.keys() != {"reason", "verdict"}:
-        raise _refusal(f"has no reason and verdict for {name}, or more than these", reply)
-    reason = told["reason"]
-    verdict = told["verdict"]
-    if verdict not in VERDICTS:
-        raise _refusal(f"has for {name} a verdict other than {', '.join(VERDICTS)}", reply)
-    if not isinstance(reason, str) or not reason.strip():
-        raise _refusal(f"gives no reason for {name}", reply)
-    return Opinion(verdict, reason.strip()[:LONGEST_REASON], who)
+    return content_hash([WORDING, part.judge.model, part.votes, part.structured, criteria])
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 import math
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,10 +12,12 @@ from statistics import median
 from threading import Lock
 from typing import Any
 
+from typing_extensions import override
+
 from loomrl.canonical import content_hash
 from loomrl.config.rewards import RubricPart
-from loomrl.errors import JudgeError, ScorerError
 from loomrl.gym.chat_server import ChatServer
+from loomrl.gym.grade import AttemptJudge, Grade
 from loomrl.gym.judge import Opinion, conversation
 from loomrl.gym.rubric import chat, fingerprint, order, read_calibration, read_opinions, response_format, worth
 from loomrl.gym.synchronous import PrivateLoop
@@ -23,35 +25,25 @@ from loomrl.types import Message, Trajectory
 
 REMEMBERED = 8192
 """Grades that are kept; the oldest are forgotten first."""
-ASKED = 2
-"""Times that a vote is asked for, if its answer cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RubricGrade:
-    """A judge's opinion of an attempt."""
+class RubricGrade(Grade):
+    """An opinion by criterion. Reasons are those of a vote that gave the median."""
 
     shares: Mapping[str, float]
     """By criterion: 0 for no, 0.5 for partly, 1 for yes; of several votes the median."""
-    reasons: Mapping[str, str]
-    """By criterion, of a vote that gave the median."""
     raw: float
-    """The weighted share."""
-    score: float
-    """The same, or what the calibration makes of it."""
-    who: str
+    """The weighted share; the score is the same, or what the calibration makes of it."""
 
+    @override
     def data(self) -> dict[str, Any]:
-        """The grade as JSON."""
-        criteria = {name: {"share": share, "reason": self.reasons[name]} for name, share in self.shares.items()}
-        return {"judge": self.who, "score": self.score, "raw": self.raw, "criteria": criteria}
+        own = {"raw": self.raw, "shares": dict(self.shares)}
+        return Grade.data(self) | own  # no super(): a dataclass with slots is a new class
 
 
-class RubricJudge:
-    """Grades attempts. Equal conversations are asked about once, in flight too; what failed is asked again.
-
-    Called, it is a score from 0 to 1, or a ScorerError. Safe to use from several threads.
-    """
+class RubricJudge(AttemptJudge):
+    """Grades attempts. Equal conversations are asked about once, in flight too; what failed is asked again."""
 
     def __init__(self, part: RubricPart) -> None:
         self._part = part
@@ -63,14 +55,14 @@ class RubricJudge:
         self._grades: OrderedDict[str, Future[RubricGrade]] = OrderedDict()
 
     @property
+    @override
     def sha256(self) -> str:
-        """Content hash of all that decides a score."""
         known = None if self._calibration is None else [list(self._calibration.judge), list(self._calibration.people)]
         return content_hash([fingerprint(self._part), known])
 
-    def __call__(self, attempt: Trajectory) -> float:
-        """The score, waited for."""
-        return self.grade(attempt).score
+    @override
+    def begin_all(self, attempts: Sequence[Trajectory]) -> list[Callable[[], Grade]]:
+        return [self.begin(conversation(attempt)).result for attempt in attempts]
 
     def grade(self, attempt: Trajectory) -> RubricGrade:
         """The judge's opinion, waited for."""
@@ -109,23 +101,22 @@ class RubricJudge:
     async def _vote(self, messages: Sequence[Message], number: int) -> dict[str, Opinion]:
         """One answer; one that cannot be read is asked for once more, behind other fences."""
         shown = order(self._part.criteria, number)
-        for left in reversed(range(ASKED)):
-            body = {
-                "model": self._part.judge.model,
+        who = self._part.judge.model
+
+        def body() -> dict[str, Any]:
+            return {
+                "model": who,
                 "messages": chat(shown, messages, fence=secrets.token_hex(12)),
-                "response_format": response_format(shown),
+                **({"response_format": response_format(shown)} if self._part.structured else {}),
                 "temperature": 0,
                 "max_tokens": self._part.max_tokens,
             }
-            try:
-                reply = await self._server.answer(body, timeout_s=self._part.timeout_s)
-                return read_opinions(reply, self._part.criteria, who=self._part.judge.model)
-            except JudgeError:
-                raise
-            except ScorerError:
-                if not left:
-                    raise
-        raise AssertionError("it is asked for at least once")
+
+        return await self._server.read(
+            body,
+            lambda reply: read_opinions(reply, self._part.criteria, who=who),
+            timeout_s=self._part.timeout_s,
+        )
 
 
 @lru_cache(maxsize=8)

@@ -27,9 +27,19 @@ class Metric(StrEnum):
     REWARD_DEVIATION = "reward/deviation", "Standard deviation of the attempts' rewards."
     REWARD_PART = "reward/part", "Mean of one named part of the reward; the parts sum to the unclipped total."
 
+    JUDGE_DISAGREEMENT = (
+        "judge/disagreement",
+        "Share of pairs that a judge ranks otherwise in the opposite order, of groups ranked twice; only by part.",
+    )
+
     EVALUATED = (
         "evaluation/success",
         "Mean success on held-out tasks where the policy was evaluated, and only then; also per environment/family.",
+    )
+    EVALUATED_LOSS = (
+        "evaluation/loss",
+        "Negative log-likelihood of the assistant's tokens in held-out conversations, in nats per token, where the "
+        "policy was evaluated.",
     )
     EVALUATED_REWARD = "evaluation/reward", "Mean reward on held-out tasks where the policy was evaluated."
 
@@ -61,7 +71,7 @@ class Metric(StrEnum):
     POLICY_DRIFT_ALARM = "policy/drift_alarm", "1 where that difference is more than engine.checks.drift, else 0."
     POLICY_IMPORTANCE = "policy/importance", "Mean weight of a token against engine-learner mismatch; 1 is no mismatch."
 
-    SUPERVISED_LOSS = "supervised/loss", "Negative log-likelihood of demonstrated tokens, in nats."
+    SUPERVISED_LOSS = "supervised/loss", "Negative log-likelihood of demonstrated tokens, in nats per token."
 
     VALUE_LOSS = "value/loss", "Squared error of the value function."
     VALUE_EXPLAINED_VARIANCE = (

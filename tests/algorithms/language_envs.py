@@ -32,6 +32,15 @@ class AsciiEnvironment(BaseEnvironment):
         return "<answer>ok</answer>"
 
 
+class SilentEnvironment(AsciiEnvironment):
+    """Pays nothing by itself."""
+
+    name = "Silent"
+
+    async def step(self, action: str) -> Step:
+        return Step((), Reward(), True, False, {})
+
+
 class TalkativeEnvironment(AsciiEnvironment):
     """Goes on until the turns are over."""
 

@@ -28,6 +28,8 @@ from loomrl.telemetry.metric import Metric
 from loomrl.types import Failure, Group, Message, Reward, Task, Tokens, Trajectory, Turn
 from tests.algorithms.attempts import attempt
 from tests.algorithms.language_support import ENVIRONMENTS, experiment
+from tests.gym.rank_support import RankingJudge
+from tests.gym.rubric_support import serve_judge
 
 GROUPS = 4
 SIBLINGS = 2
@@ -41,6 +43,7 @@ class Simulated:
 
     lasts: Callable[[Plan], int]
     fails: Callable[[Plan], bool] = lambda plan: False
+    says: Callable[[Plan], str] = lambda plan: "x"
     leaves: bool = False
     """True if every attempt leaves a memory."""
     version: int = 0
@@ -71,7 +74,7 @@ class Simulated:
             return failure_trajectory(plan.attempt, RAISED)
         count = len(versions)
         tokens = Tokens.of(range(count + 1), [False, *[True] * count], [0.0] * (count + 1), [-1, *versions])
-        turn = Turn((Message("user", "?"),), "x", Reward(1.0, {}, 1.0), tokens)
+        turn = Turn((Message("user", "?"),), self.says(plan), Reward(1.0, {}, 1.0), tokens)
         asked = plan.attempt
         return attempt(
             asked.id,
@@ -182,6 +185,23 @@ def test_slow_group_delays_only_itself_and_is_given_up_when_it_is_too_old(tmp_pa
         failed = [t for _, t in one.hub.replay(selection=EVERYTHING) if t.failure is not None]
         assert {(t.id, t.failure.kind) for t in failed if t.failure} == {("r/1/0", "Late"), ("r/1/1", "Late")}
         assert one.causes() == {"quorum": 1}
+
+
+@pytest.mark.system
+def test_a_group_is_ranked_once_when_its_last_attempt_has_come_and_not_if_one_stays_away(tmp_path: Path) -> None:
+    def lasts(plan: Plan) -> int:
+        return 10_000 if plan.attempt.id == "r/1/1" else 1 + 5 * int(plan.attempt.id[-1])
+
+    players = Simulated(lasts, says=lambda plan: "x" * (1 + int(plan.attempt.id[-1])))
+    with serve_judge(lambda text, place: len(text), RankingJudge) as judge:
+        parts = {"rewards.parts": [judge.part().plain]}
+        with streaming(tmp_path, players, **parts) as one:
+            groups = [group for _ in range(4) for group in update(one, players)]
+            failed = {t.id: t.failure for _, t in one.hub.replay(selection=EVERYTHING) if t.failure is not None}
+        assert {len(asked.attempts) for asked in judge.asked} == {2}
+    ranks = [[one.reward.parts["rank"] for one in group.trajectories] for group in groups]
+    assert ranks == [[0.0, 1.0]] * 4 * GROUPS
+    assert {id: failure.boundary for id, failure in failed.items()} == {"r/1/0": "judge", "r/1/1": "staleness"}
 
 
 def test_failed_groups_are_replaced_by_others(tmp_path: Path) -> None:

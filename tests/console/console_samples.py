@@ -22,6 +22,7 @@ from loomrl.coordinator.job import TrainingJob, Trigger
 from loomrl.experiments.shipped import resolve_any
 from loomrl.gym.catalogue import make
 from loomrl.gym.episode import Attempt, run_episode
+from loomrl.gym.grade import GRADES
 from loomrl.gym.policy import ConstantPolicy, OraclePolicy, PolicyFactory
 from loomrl.hub import open_hub
 from loomrl.hub.open import open_endpoint_hub
@@ -443,7 +444,10 @@ def played() -> list[Trajectory]:
         )
 
     async def both() -> list[Trajectory]:
-        return [await play("right", OraclePolicy), await play("wrong", ConstantPolicy)]
+        wrong = await play("wrong", ConstantPolicy)
+        grade = {"judge": "m", "score": 0.0, "reasons": {"rank 2 of 2, shown 1.": "It answers <another> question."}}
+        wrong = replace(wrong, extra={**wrong.extra, GRADES: {"rank": grade}})
+        return [await play("right", OraclePolicy), wrong]
 
     with ThreadPoolExecutor(1) as thread:  # Playwright has this one's event loop
         return thread.submit(asyncio.run, both()).result()

@@ -262,6 +262,7 @@ def test_an_attempt_says_why_it_earned_nothing_and_what_would_have_been_right(
     source, browser = shown
     wrong = browser.get("/trajectories/wrong").text
     assert re.search(r"<dt>match</dt><dd[^>]*>different</dd>", wrong)
+    assert re.search(r"<dt>rank</dt><dd[^>]*>rank 2 of 2, shown 1\.: It answers &lt;another&gt; question\.</dd>", wrong)
     load = re.search(r'data-load="([^"]+)"', wrong)
     assert load is not None
     place = source.find("right")

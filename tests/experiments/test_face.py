@@ -108,6 +108,9 @@ def test_records_of_every_kind_and_hub_are_listed_and_shown(tmp_path: Path) -> N
     assert shown["threads"][0][0]["content"] in loomrl("trajectories", "session-3", "--store", url)
     with pytest.raises(StoreError, match="trajectory 'nope' is in no hub"):
         loomrl("trajectories", "nope", "--store", url)
+    judged = json.loads(loomrl("trajectories", "show", "wrong", "--json", "--store", url))
+    assert judged["grades"]["rank"]["reasons"] == {"rank 2 of 2, shown 1.": "It answers <another> question."}
+    assert "It answers <another> question." in loomrl("trajectories", "show", "wrong", "--store", url)
     for noun, id, texts in SINGLE:
         said = loomrl(noun, "show", id, "--store", url)
         assert [text for text in texts if text not in said] == [], noun

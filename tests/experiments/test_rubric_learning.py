@@ -36,7 +36,7 @@ def grades(settings: Experiment) -> list[list[float]]:
     with open_hub(beside(settings.store_url, "r"), HubConfig()) as hub:
         for _, one in hub.replay():
             if one.failure is None:
-                found[one.first_version].append(one.extra["rubric"]["rubric"]["raw"])
+                found[one.first_version].append(one.extra["grades"]["rubric"]["raw"])
     return found
 
 

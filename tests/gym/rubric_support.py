@@ -58,6 +58,12 @@ class ScriptedJudge(ThreadingHTTPServer):
     def url(self):
         return f"http://127.0.0.1:{self.server_port}/v1"
 
+    def read(self, body):
+        return read(body)
+
+    def say(self, asked):
+        return {name: {"reason": f"Because of {name}.", "verdict": self.rule(asked, name)} for name in asked.criteria}
+
     def part(self, *criteria, **more):
         """A rubric of this judge."""
         named = [{"name": name, "says": f"The answer is {name}."} for name in criteria or ("kind",)]
@@ -70,15 +76,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         server = self.server
-        asked = read(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+        asked = server.read(json.loads(self.rfile.read(int(self.headers["content-length"]))))
         with server.lock:
             server.asked.append(asked)
             fault = server.faults.pop(0) if server.faults else None
             server.now += 1
             server.most_at_once = max(server.most_at_once, server.now)
         server.hold.wait(30)
-        said = {name: {"reason": f"Because of {name}.", "verdict": server.rule(asked, name)} for name in asked.criteria}
-        status, body = fault or (200, completion(json.dumps(said)))
+        status, body = fault or (200, completion(json.dumps(server.say(asked))))
         with server.lock:
             server.now -= 1
         try:
@@ -118,9 +123,9 @@ def read(body):
 
 
 @contextmanager
-def serve_judge(rule):
+def serve_judge(rule, kind=ScriptedJudge):
     """A judge that answers by this rule."""
-    with ScriptedJudge(rule) as server:
+    with kind(rule) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -29,8 +29,8 @@ from loomrl.feedback.reward.component import (
     task_type,
     user_feedback,
 )
+from loomrl.gym.grade import AttemptJudge
 from loomrl.gym.rewards import RewardComponent, open_component
-from loomrl.gym.rubric_judge import RubricJudge
 from loomrl.store.rewards import StoredReward
 from loomrl.types import End, Feedback, Trajectory
 
@@ -97,8 +97,8 @@ class Pipeline:
     def sha256(self) -> str:
         """Content hash of the settings that decide a reward."""
         settings = {name: value for name, value in self.settings.plain.items() if name != "watch"}
-        rubrics = [part.compute_fn.sha256 for part in self._parts if isinstance(part.compute_fn, RubricJudge)]
-        return content_hash([settings, rubrics] if rubrics else settings)
+        judges = [part.compute_fn.sha256 for part in self._parts if isinstance(part.compute_fn, AttemptJudge)]
+        return content_hash([settings, judges] if judges else settings)
 
     def case(
         self,
@@ -244,7 +244,7 @@ def _score(part: RewardComponent[Trajectory], trajectory: Trajectory) -> Compone
     """The score of a custom component; its failure is not a judgement."""
     if trajectory.end is End.FAILED:
         return missing_score("the attempt failed, which says nothing of the policy")
-    if isinstance(part.compute_fn, RubricJudge) and not trajectory.turns:
+    if isinstance(part.compute_fn, AttemptJudge) and not trajectory.turns:
         return inapplicable_score("nothing was said that could be judged")
     try:
         value = part.score(trajectory)

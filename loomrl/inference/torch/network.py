@@ -4,6 +4,9 @@ Axes: P prompts of T tokens (padded on the right), R rows that get them, N rows 
 vocabulary.
 """
 
+import math
+import mmap
+import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -28,8 +31,9 @@ class KeyValues:
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []
         for key_1H1D, value_1H1D in _sample(model, context):
-            key_SHCD = key_1H1D.new_zeros(slots, key_1H1D.shape[1], context, key_1H1D.shape[3])
-            value_SHCD = value_1H1D.new_zeros(slots, value_1H1D.shape[1], context, value_1H1D.shape[3])
+            key_SHCD, value_SHCD = (
+                _zeros_like(x, slots, x.shape[1], context, x.shape[3]) for x in (key_1H1D, value_1H1D)
+            )
             self.layers.append((key_SHCD, value_SHCD))
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -52,6 +56,16 @@ class KeyValues:
         for tensors in self.layers:
             for x_SHCD in tensors:
                 x_SHCD[row] = 0
+
+
+def _zeros_like(x: Tensor, *shape: int) -> Tensor:
+    """Zeros of that shape. On a CPU they take no memory until they are written to."""
+    if x.device.type != "cpu":
+        return x.new_zeros(shape)
+    pages = mmap.mmap(-1, math.prod(shape) * x.itemsize)  # torch.zeros would write them
+    if sys.platform == "linux":
+        pages.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page spans the beginnings of several rows
+    return torch.frombuffer(pages, dtype=x.dtype).view(shape)
 
 
 class Filling(Cache):
