@@ -26,8 +26,9 @@ import traceback
 from typing import Any, NoReturn
 
 SIZE = struct.Struct("<I")
-SECONDS = struct.Struct("<d")
 """Before the request and before the report, each JSON."""
+SECONDS = struct.Struct("<d")
+"""An extension of the agent's time, from the host."""
 READY = b"R"
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
