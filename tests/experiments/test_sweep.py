@@ -67,8 +67,8 @@ class TestInOneRay:
         assert result.trials[0].done >= 2048
         assert len({trial.changes[RATE] for trial in result.trials}) == 4
         on_record(asked, result)
-        picture = ET.parse(result.picture)
-        assert len([p for p in picture.iter("{http://www.w3.org/2000/svg}path") if p.get("class") == "trial"]) == 4
+        names = [group.get("id", "") for group in ET.parse(result.picture).iter("{http://www.w3.org/2000/svg}g")]
+        assert sum(f"; {result.metric} " in name for name in names) == 4
 
     @pytest.mark.slow
     def test_pbt_lets_a_bad_trial_go_on_from_a_good_ones_version(self, tmp_path: Path) -> None:
