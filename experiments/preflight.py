@@ -6,8 +6,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from loomrl.config import AnyRoot, ControlExperiment, Experiment, LoopExperiment
+from loomrl.config import AnyRoot, ControlExperiment, Experiment, LanguageModel, LoopExperiment
 from loomrl.errors import ConfigError
+from loomrl.feedback.chat_file import read_chat_files
 from loomrl.named import named
 
 
@@ -27,6 +28,7 @@ def check_parts(experiment: AnyRoot) -> None:
         _check_spaces(experiment)
     elif isinstance(experiment, Experiment):
         _check_environments(experiment)
+        _check_conversations(experiment)
 
 
 def _entry_points(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -62,6 +64,20 @@ def _check_environments(experiment: Experiment) -> None:
     finally:
         for member in mixture.members.values():
             asyncio.run(member.environment.close())
+
+
+def _check_conversations(experiment: Experiment) -> None:
+    """Every line of a file of conversations and, where the model is a folder, its tokens."""
+    if experiment.data is None or experiment.data.file is None:
+        return
+    files = read_chat_files(experiment.data)
+    model = getattr(experiment.algorithm, "model", None)
+    if isinstance(model, LanguageModel) and model.path is not None:
+        from loomrl.algorithms.language.conversations import encode_files  # with torch
+        from loomrl.algorithms.language.resolved import origin_of
+
+        origin = origin_of(model, artifact_url=experiment.artifact_url, built="")
+        encode_files(files, origin, context=model.context, trust_remote_code=model.trust_remote_code)
 
 
 def _check_spaces(experiment: ControlExperiment) -> None:

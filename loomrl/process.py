@@ -59,6 +59,38 @@ def peak_memory_kb() -> int:
     return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
 
 
+def free_memory() -> int:
+    """Bytes that this process could still take, caches that the system would release included: of this machine, or of
+    the container (cgroup) that it runs in.
+    """
+    file = Path("/proc/meminfo")
+    if not file.is_file():
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    fields = dict(line.split(":", 1) for line in file.read_text().splitlines())
+    free = int(fields["MemAvailable"].split()[0]) * 1024
+    return min([free, *_group_memory(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def _group_memory(groups: Path, root: Path) -> Iterator[int]:
+    """Free bytes of every control group around this process that has a limit, of either version of cgroups."""
+    lines = groups.read_text().splitlines() if groups.is_file() else []
+    for _, kinds, name in (line.split(":", 2) for line in lines):
+        v2 = not kinds
+        if not v2 and "memory" not in kinds.split(","):
+            continue
+        top = root if v2 else root / "memory"
+        limit, used = ("memory.max", "memory.current") if v2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        here = top / name.lstrip("/")
+        for folder in (here, *here.parents):
+            if folder == top.parent:
+                break
+            # in a container the group's own folder may be hidden, and the root is the group
+            if (folder / limit).is_file() and (most := (folder / limit).read_text().strip()) != "max":
+                stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                cached = int(stat.get("inactive_file", 0) if v2 else stat.get("total_inactive_file", 0))
+                yield int(most) - int((folder / used).read_text()) + cached
+
+
 def is_readable(descriptor: int, timeout_s: float) -> bool:
     """True as soon as a read would not wait; of a pidfd, once its process has ended. `select` fails from 1,024 on."""
     poll = select.poll()

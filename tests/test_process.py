@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loomrl.process import is_readable, peak_memory_kb
+from loomrl.process import _group_memory, free_memory, is_readable, peak_memory_kb
 
 pytestmark = pytest.mark.system
 
@@ -165,3 +165,25 @@ def test_sigterm_waits_for_the_import_system_whose_lock_it_would_leave_held():
     done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines() == ["the import was not interrupted", "cleaned up"]
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "names"),
+    [
+        ("0::/box", "box", ("memory.max", "memory.current", "inactive_file")),
+        ("4:memory:/box", "memory/box", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")),
+        ("0::/hidden/by/the/container", "", ("memory.max", "memory.current", "inactive_file")),
+    ],
+)
+def test_free_memory_is_that_of_the_container(
+    tmp_path: Path, line: str, folder: str, names: tuple[str, str, str]
+) -> None:
+    groups, root = tmp_path / "cgroup", tmp_path / "fs"
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    groups.write_text(f"1:cpu:/\n{line}\n")
+    limit, used, cached = names
+    (root / folder / limit).write_text("4000\n")
+    (root / folder / used).write_text("1500\n")
+    (root / folder / "memory.stat").write_text(f"anon 900\n{cached} 500\n")
+    assert [*_group_memory(groups, root)] == [4000 - 1500 + 500]
+    assert 0 < free_memory() <= psutil.virtual_memory().total

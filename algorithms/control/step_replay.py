@@ -6,12 +6,10 @@ Axes: `_B` steps that are drawn, `_N` environments.
 """
 
 import mmap
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.config.control import Prioritized, Replay
 from loomrl.errors import ArtifactError, ConfigError
+from loomrl.process import free_memory
 
 GIGABYTE = 2**30
 BYTES = 8
@@ -185,7 +184,7 @@ def _room(size: int, tree: int, settings: Replay) -> str | None:
     """The storage for this many bytes: None is memory, else a folder; a ConfigError if neither has room."""
     in_memory = size <= settings.memory_gb * GIGABYTE
     needed = tree + size * in_memory
-    free = _free_memory()
+    free = free_memory()
     if needed > free:
         raise ConfigError(
             f"replay.capacity={settings.capacity} needs {needed / GIGABYTE:.1f} GB of memory, of which "
@@ -206,15 +205,6 @@ def _room(size: int, tree: int, settings: Replay) -> str | None:
             f"{free / GIGABYTE:.1f} are free. Lower it, or set TMPDIR to a larger disk."
         )
     return folder
-
-
-def _free_memory() -> int:
-    """Free bytes, including caches that the system would release; the total if the system does not report them."""
-    file = Path("/proc/meminfo")
-    if not file.is_file():
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    fields = dict(line.split(":", 1) for line in file.read_text().splitlines())
-    return int(fields["MemAvailable"].split()[0]) * 1024
 
 
 Rows = dict[str, NDArray[Any]]

@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from loomrl.algorithms.language.runner_group import RunnerGroup, SharedEnginesGr
 from loomrl.algorithms.language.source import Source, open_source
 from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.resources import Placed, ensure_room
-from loomrl.algorithms.schedule import open_schedule
+from loomrl.algorithms.schedule import Schedule, open_schedule
 from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import EvaluationConfig, LanguagePolicy, LanguageWeave, Sampling
 from loomrl.errors import ConfigError
@@ -78,6 +78,8 @@ class Language(Placed):
         """One update of the policy with everything that belongs to it, to be read from top to bottom."""
         self.begin()
         source = self.source
+        if source.done == 0 and (loss := self.evaluations.loss(0)) is not None:
+            self.listen(0, {Metric.EVALUATED_LOSS: loss})
         clock = Phases()
         pace = Pace(self._runners.request_work)
         with clock(Metric.TIME_HUB):
@@ -91,7 +93,7 @@ class Language(Placed):
         source.advance(groups)
         stop = self._stopper.observe(metrics.get(Metric.SUCCESS, 0.0), metrics.get(Metric.POLICY_KL, 0.0))
         metrics |= source.timing(pace, clock)
-        if self.evaluations.is_due(source.done, last=bool(stop or source.over)):
+        if self.evaluations.is_due(source.done, at_end=bool(stop or source.over)):
             with clock(Metric.TIME_EVALUATE):
                 metrics |= self.evaluations.judge(source.done, self._stopper)
             stop = self._stopper.stopped
@@ -149,8 +151,11 @@ class Language(Placed):
         )
 
     def _publish(self, version: int) -> None:
-        """Give all engines the learners' weights under this version, and verify them."""
-        self._publisher.publish(version)
+        """Give all engines the learners' weights under this version, and verify them; without environments there are
+        none.
+        """
+        if self._mixture.members:
+            self._publisher.publish(version)
         self._acting = version
 
     def _weights(self) -> Weights:
@@ -182,9 +187,6 @@ class Language(Placed):
         self._source: Source | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
-        optimizer = config.algorithm.optimizer
-        updates = self._experiment.train.updates
-        self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
         fleet = open_shared_engines(config.resolved)
         group: Callable[..., RunnerGroup] = RunnerGroup
         if fleet is not None:
@@ -209,10 +211,16 @@ class Language(Placed):
         self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
         self._publish(source.done)
-        if self.evaluations.are_made:
+        if self.evaluations.is_due(source.done, at_end=True):
             self.evaluations.judge(source.done, self._stopper)
         self._checkpoint()
         self._end(self._stopper.stopped)
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        """The learning rate over all updates of the source."""
+        optimizer = self.config.algorithm.optimizer
+        return open_schedule(optimizer.learning_rate, optimizer.schedule, self.source.limit)
 
     @property
     def source(self) -> Source:
@@ -232,7 +240,12 @@ class Language(Placed):
         claim = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
         opened = open_source(self.config.resolved, run, self._mixture, runners=self._runners, db=self._db)
         self._source = self._open.enter_context(opened)
-        self.evaluations = Evaluations(experiment.evaluation, self.config.algorithm.sampling, self.trial)
+        self.evaluations = Evaluations(
+            experiment.evaluation,
+            self.config.algorithm.sampling,
+            self.trial if self._mixture.members else None,
+            self._measure_loss if self._source.held_out else None,
+        )
         self._ledger = self._source.ledger(self._db, claim)
         self._stopper = Stopper(experiment.train.stop)
         if came_from is None:
@@ -362,6 +375,14 @@ class Language(Placed):
         """The current version's claim to be the best one."""
         return self.source.score(self.evaluations.score(self.done, self._stopper.mean))
 
+    def _measure_loss(self) -> float:
+        """The learners' mean loss on the source's held-out samples."""
+        once = self.config.algorithm.optimizer.model_copy(update={"epochs": 1, "minibatches": 1})
+        lesson = Lesson(kind="imitate", samples=self.source.held_out)
+        learners = max(1, self.config.num_learners)
+        shares = lesson.shares(once, 0.0, learners=learners, rng=np.random.default_rng(0))
+        return float(self._first_of(lambda learner: learner.mean_loss(shares)))
+
     # -- evaluation -------------------------------------------------------------------------------------------------
 
     @override
@@ -394,7 +415,8 @@ class Language(Placed):
         self.listen(self.done, metrics)
         for name, value in metrics.items():
             self.metrics.log_value((METRICS, str(name)), float(value), window=1)
-        self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)
+        if Metric.REWARD_TOTAL in metrics:
+            self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)
 
     @override
     def cleanup(self) -> None:

@@ -2,6 +2,9 @@
 
 import asyncio
 import copy
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,7 @@ from transformers import GPT2LMHeadModel
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion
 from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.torch.network import KeyValues
 from loomrl.inference.torch.rows import draw, uniforms
 from loomrl.inference.weights.sealed import seal
 
@@ -324,3 +328,19 @@ def test_streams_are_uniform_independent_and_can_be_entered_anywhere() -> None:
     assert np.abs(np.corrcoef(drawn) - np.eye(200)).max() < 0.5
     assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 0.03
     assert uniforms(seed_N[150:151], index_N[7:8])[0] == drawn[1, 7]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of Linux")
+def test_the_cache_takes_memory_as_it_is_used_and_not_for_all_that_could_be_asked() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    kept = KeyValues(tiny_model("llama"), slots=4096, context=64)
+    whole = sum(x_SHCD.nbytes for pair in kept.layers for x_SHCD in pair)
+    before = resident()
+    for key_SHCD, value_SHCD in kept.layers:
+        assert not key_SHCD[4000].any()
+        key_SHCD[:8] = 1
+        value_SHCD[:8] = 1
+    assert whole > 2**25
+    assert resident() - before < whole / 4

@@ -4,6 +4,9 @@ Axes: P prompts of T tokens (padded on the right), R rows that get them, N rows 
 vocabulary.
 """
 
+import math
+import mmap
+import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +20,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicS
 
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Sight
+from loomrl.inference.torch.adapters import AdaptedModel, AdapterRows, LowRankAdapter
 from loomrl.inference.torch.prefix import Prefix
 from loomrl.inference.vision import Vision, embed_with_pictures
 
@@ -27,8 +31,9 @@ class KeyValues:
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []
         for key_1H1D, value_1H1D in _sample(model, context):
-            key_SHCD = key_1H1D.new_zeros(slots, key_1H1D.shape[1], context, key_1H1D.shape[3])
-            value_SHCD = value_1H1D.new_zeros(slots, value_1H1D.shape[1], context, value_1H1D.shape[3])
+            key_SHCD, value_SHCD = (
+                _zeros_like(x, slots, x.shape[1], context, x.shape[3]) for x in (key_1H1D, value_1H1D)
+            )
             self.layers.append((key_SHCD, value_SHCD))
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -37,10 +42,9 @@ class KeyValues:
             for x_SHCD in tensors:
                 x_SHCD[target, :, :length] = x_SHCD[source, :, :length]
 
-    def split(self, row: int, prompt_T: NDArray[np.int32]) -> Prefix:
-        """Take a row's prompt out of it: what follows moves to the beginning."""
-        prefix = Prefix(prompt_T)
-        length = len(prompt_T)
+    def split(self, row: int, prefix: Prefix) -> Prefix:
+        """Take a row's prompt out of it into an empty prefix: what follows moves to the beginning."""
+        length = prefix.length
         for key_SHCD, value_SHCD in self.layers:
             prefix.add(key_SHCD[row], value_SHCD[row])
             for x_SHCD in (key_SHCD, value_SHCD):
@@ -52,6 +56,16 @@ class KeyValues:
         for tensors in self.layers:
             for x_SHCD in tensors:
                 x_SHCD[row] = 0
+
+
+def _zeros_like(x: Tensor, *shape: int) -> Tensor:
+    """Zeros of that shape. On a CPU they take no memory until they are written to."""
+    if x.device.type != "cpu":
+        return x.new_zeros(shape)
+    pages = mmap.mmap(-1, math.prod(shape) * x.itemsize)  # torch.zeros would write them
+    if sys.platform == "linux":
+        pages.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page spans the beginnings of several rows
+    return torch.frombuffer(pages, dtype=x.dtype).view(shape)
 
 
 class Filling(Cache):
@@ -144,6 +158,7 @@ class CachedNetwork:
                 f"context={context}: a {model.config.model_type} with positions up to {known} has no more."
             )
         self.kept = KeyValues(model, slots=slots, context=context)
+        self.adapted = AdaptedModel(self.model)
         self._context = context
         self._position_C = torch.arange(context, device=model.device)
 
@@ -153,9 +168,11 @@ class CachedNetwork:
         rows: Sequence[int],
         prompt_of: Sequence[int],
         sights: Sequence[Sequence[Sight]] = (),
+        adapter: LowRankAdapter | None = None,
     ) -> None:
-        """Read prompts with their pictures; row `rows[i]` then holds prompt `prompt_of[i]`."""
-        self._read(prompts, rows, prompt_of, sights=sights)
+        """Read prompts with their pictures and one adapter; row `rows[i]` then holds prompt `prompt_of[i]`."""
+        with self.adapted.reading(adapter):
+            self._read(prompts, rows, prompt_of, sights=sights)
 
     def _read(
         self,
@@ -193,7 +210,9 @@ class CachedNetwork:
         """Let row `target` begin as row `source` does, up to `length`."""
         self.kept.copy(source, target, length)
 
-    def join(self, source: int, target: int, prompt_T: NDArray[np.int32]) -> None:
+    def join(
+        self, source: int, target: int, prompt_T: NDArray[np.int32], adapter: LowRankAdapter | None = None
+    ) -> None:
         """Let row `target` begin with the prompt that row `source` begins with; more rows are expected to."""
         self.copy(source, target, len(prompt_T))
 
@@ -207,8 +226,16 @@ class CachedNetwork:
         """Zero what a row has read."""
         self.kept.clear(row)
 
-    def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
-        """The logits after one more token in each of the first N rows, none longer than `length` then."""
+    def step(
+        self, ids_N: Tensor, position_N: Tensor, length: int, adapters: Sequence[LowRankAdapter | None] = ()
+    ) -> Tensor:
+        """The logits after one more token in each of the first N rows, none longer than `length` then; each row with
+        its adapter.
+        """
+        with self.adapted.stepping(adapters) as rows:
+            return self._step(ids_N, position_N, length, rows)
+
+    def _step(self, ids_N: Tensor, position_N: Tensor, length: int, rows: AdapterRows | None) -> Tensor:
         output = self.model(
             input_ids=ids_N[:, None],
             position_ids=position_N[:, None],
