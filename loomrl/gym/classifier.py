@@ -74,7 +74,7 @@ class SequenceClassifier:
         row ends in it, as where it is the end token too; then it is any token that ends none.
         """
         last = {row[-1] for row in rows}
-        known = self.tokenizer.pad_token_id
+        known: int | None = self.tokenizer.pad_token_id
         return known if known is not None and known not in last else min({*range(len(last) + 1)} - last)
 
 
