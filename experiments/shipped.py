@@ -62,7 +62,8 @@ def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
 
 def assumed(words: Sequence[str], *, default: str = DEFAULT) -> str | None:
     """The note on the assumed experiment; None if an experiment or run is named."""
-    from loomrl.experiments.policies import is_control, is_model, is_served
+    from loomrl.experiments.policies import is_control, is_served
+    from loomrl.inference.gguf import is_model
 
     files = [word for word in words if "=" not in word]
     policies = [file for file in files if is_model(file) or is_control(file) or is_served(file)]
@@ -197,9 +198,11 @@ def _environments(experiment: AnyExperiment) -> list[str]:
 
 def _resolve_judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
     first = next((word for word in words if "=" not in word), None)
-    if first is None or first in names() or is_file(first):
+    from loomrl.inference.gguf import is_model
+
+    if first is None or first in names() or (is_file(first) and not is_model(first)):
         return resolve(words), list(policies)
-    from loomrl.experiments.policies import is_control, is_model, is_served
+    from loomrl.experiments.policies import is_control, is_served
     from loomrl.run.version import experiment_of, find_version
     from loomrl.store import open_store
     from loomrl.store.runs import RUNS

@@ -34,6 +34,7 @@ from loomrl.evaluation.report import judge
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
 from loomrl.inference.chat import name_objectives
+from loomrl.inference.gguf import record_of
 from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Weights
@@ -41,7 +42,7 @@ from loomrl.run.ledger import VersionLedger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.store import RECONNECT_S, LoomDB, open_store
-from loomrl.store.runs import POLICIES, Claim, run_id
+from loomrl.store.runs import POLICIES, Claim, pin_model, run_id
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
@@ -238,6 +239,9 @@ class Language(Placed):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         parent = experiment.parent if came_from is None else came_from["parent"]
         claim = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
+        converted = record_of(self.config.origin)
+        if converted is not None:
+            pin_model(self._db, run, converted, at=time.time())
         opened = open_source(self.config.resolved, run, self._mixture, runners=self._runners, db=self._db)
         self._source = self._open.enter_context(opened)
         self.evaluations = Evaluations(
@@ -438,5 +442,6 @@ def save_policy(resolved: Resolved, weights: Weights, adapter: Adapter | None, f
     save_model(model, tokenizer, folder / "model", vision=open_vision(origin, trust_remote_code=trusts))
     if adapter is not None:
         adapter.save(
-            folder / "adapter", base=settings.path or f"{resolved.experiment.artifact_url}/{resolved.built_name}"
+            folder / "adapter",
+            base=str(origin) if settings.path else f"{resolved.experiment.artifact_url}/{resolved.built_name}",
         )
