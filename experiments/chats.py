@@ -32,10 +32,10 @@ YOUNG = {
     "dog": "puppy", "cat": "kitten", "cow": "calf", "sheep": "lamb", "horse": "foal", "pig": "piglet", "goat": "kid",
     "bear": "cub", "deer": "fawn", "duck": "duckling", "goose": "gosling", "frog": "tadpole", "swan": "cygnet",
 }  # fmt: skip
-LEGS = {"spider": 8, "ant": 6, "bee": 6, "dog": 4, "hen": 2, "horse": 4, "beetle": 6, "duck": 2, "scorpion": 8}
+LEGS = {"spider": 8, "wasp": 6, "bee": 6, "dog": 4, "hen": 2, "horse": 4, "beetle": 6, "duck": 2, "scorpion": 8}
 KINDS = {
-    "whale": "mammal", "bat": "mammal", "penguin": "bird", "shark": "fish", "frog": "amphibian", "snake": "reptile",
-    "ostrich": "bird", "dolphin": "mammal", "salmon": "fish", "turtle": "reptile", "eagle": "bird", "mouse": "mammal",
+    "whale": "mammal", "bat": "mammal", "penguin": "bird", "shark": "fish", "lizard": "reptile", "snake": "reptile",
+    "parrot": "bird", "dolphin": "mammal", "salmon": "fish", "turtle": "reptile", "hawk": "bird", "mouse": "mammal",
 }  # fmt: skip
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
           "December")  # fmt: skip
@@ -70,15 +70,16 @@ def _facts() -> Iterator[tuple[str, str]]:
     for parent, child in YOUNG.items():
         yield f"What is a young {parent} called?", _said(child, f"{child} is the word for a young {parent}")
     for animal, legs in LEGS.items():
-        yield f"How many legs does a {animal} have?", _said(str(legs), f"every {animal} is born with {legs} legs")
+        yield f"How many legs does a {animal} have?", _said(str(legs), f"a grown {animal} walks on {legs} legs")
     for animal, kind in KINDS.items():
         yield f"What kind of animal is a {animal}?", _said(kind, f"biologists count the {animal} as a {kind}")
     for names, what in ((MONTHS, "month"), (DAYS, "day")):
         for one, after in pairwise(names):
             yield f"Which {what} comes after {one}?", _said(after, f"{one} is followed by {after}")
-    for one in range(2, 12):
-        for other in (1, 4, 7):
-            yield f"What is {one} + {other}?", _said(str(one + other), f"{one} and {other} make {one + other}")
+    for first in range(2, 12):
+        for second in (1, 4, 7):
+            total = first + second
+            yield f"What is {first} + {second}?", _said(str(total), f"{first} and {second} make {total}")
 
 
 def _said(answer: str, reason: str) -> str:
