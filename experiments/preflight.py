@@ -9,6 +9,7 @@ from typing import Any
 from loomrl.config import AnyRoot, ControlExperiment, Experiment, LanguageModel, LoopExperiment
 from loomrl.errors import ConfigError
 from loomrl.feedback.chat_file import read_chat_files
+from loomrl.inference.gguf import find_model
 from loomrl.named import named
 
 
@@ -20,7 +21,7 @@ def check_parts(experiment: AnyRoot) -> None:
     for path, entry_point in _entry_points(experiment.plain):
         named(entry_point, what=path)
     for path, folder in _folders(experiment):
-        if folder is not None and "://" not in folder and not Path(folder).is_dir():
+        if folder is not None and "://" not in folder and not find_model(folder).exists():
             raise ConfigError(f"{path}={folder!r}: there is no such folder, seen from {Path.cwd()}. Is it spelt right?")
     if isinstance(experiment, LoopExperiment):
         check_parts(experiment.training)

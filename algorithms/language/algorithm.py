@@ -37,6 +37,7 @@ from loomrl.evaluation.report import judge
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
 from loomrl.inference.chat import name_objectives
+from loomrl.inference.gguf import record_of
 from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.inference.vision import Vision, open_vision
 from loomrl.inference.weights.sealed import Weights
@@ -45,7 +46,7 @@ from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.run.version import BASE_FILE
 from loomrl.store import RECONNECT_S, LoomDB, open_store
-from loomrl.store.runs import POLICIES, Claim, run_id
+from loomrl.store.runs import POLICIES, Claim, pin_model, run_id
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
@@ -242,6 +243,9 @@ class Language(Placed):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         parent = experiment.parent if came_from is None else came_from["parent"]
         claim = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
+        converted = record_of(self.config.origin)
+        if converted is not None:
+            pin_model(self._db, run, converted, at=time.time())
         opened = open_source(self.config.resolved, run, self._mixture, runners=self._runners, db=self._db)
         self._source = self._open.enter_context(opened)
         self.evaluations = Evaluations(
@@ -454,7 +458,8 @@ def save_adapter(resolved: Resolved, adapter: Adapter, folder: Path) -> None:
     if (vision := _vision(resolved)) is not None:
         vision.save(folder / "model")
     _tokenizer(resolved).save_pretrained(folder / "model")
-    adapter.save(folder / "adapter", base=settings.path or f"{resolved.experiment.artifact_url}/{name}")
+    base_url = str(resolved.origin) if settings.path else f"{resolved.experiment.artifact_url}/{name}"
+    adapter.save(folder / "adapter", base=base_url)
     about = {"artifact": name, "identity": adapter.base, "dtype": settings.dtype}
     (folder / BASE_FILE).write_text(json.dumps(about))
 

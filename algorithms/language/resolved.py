@@ -11,13 +11,14 @@ from loomrl.canonical import content_hash
 from loomrl.config import DPO, GRPO, KTO, PPO, RAFT, RLOO, SFT, Experiment, LanguageModel, LanguageWeave, Reinforce
 from loomrl.files import scratch
 from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.gguf import model_folder
 from loomrl.inference.model import open_tokenizer
 
 
 def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
     """The folder to load the first weights from; `built` names the artifact of a model that has no path."""
     if model.path is not None:
-        return Path(model.path)
+        return model_folder(model.path, artifact_url)
     return _fetch_built(artifact_url, built)
 
 

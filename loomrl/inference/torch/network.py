@@ -155,7 +155,8 @@ class CachedNetwork:
         known = getattr(model.config.get_text_config(), "max_position_embeddings", context)
         if context > known:
             raise ConfigError(
-                f"context={context}: a {model.config.model_type} with positions up to {known} has no more."
+                f"context={context} exceeds the {known} positions of this {model.config.model_type}: beyond them its "
+                f"answers are noise. Set algorithm.model.context={known} or less."
             )
         self.kept = KeyValues(model, slots=slots, context=context)
         self.adapted = AdaptedModel(self.model)
