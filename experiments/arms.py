@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from loomrl.errors import ConfigError, unknown
+from loomrl.inference.gguf import PACKAGE
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Role
@@ -23,6 +24,7 @@ def _parse(text: str, db: LoomDB) -> tuple[Arm, float | None]:
     name, sign, rest = text.partition("=")
     if not sign or not name or not rest:
         raise ConfigError(f"{text!r}: an arm is NAME=WHAT[:SHARE[:ROLE]], such as canary=math-1/50:0.1.")
+    package, rest = (PACKAGE, rest.removeprefix(PACKAGE)) if rest.startswith(PACKAGE) else ("", rest)
     what, *more = rest.split(":")
     if len(more) > 2:
         raise ConfigError(f"{text!r}: after the policy come share and role only, such as canary=math-1/50:0.1:canary.")
@@ -30,7 +32,7 @@ def _parse(text: str, db: LoomDB) -> tuple[Arm, float | None]:
     role = more[1] if len(more) == 2 else name if name in ROLES else Role.CANARY.value
     if role not in ROLES:
         raise ConfigError(f"{text!r}: " + unknown("role", role, ROLES))
-    source = source_of(what, db)
+    source = source_of(package + what, db)
     return Arm(name=name, policy=source.key, role=Role(role), content=source.content()), share
 
 

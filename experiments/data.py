@@ -36,7 +36,8 @@ def settled(experiment: AnyExperiment) -> AnyExperiment:
     with open_store(experiment.store_url) as db:
         if isinstance(experiment, ControlExperiment):
             return experiment.override(_named(experiment, db))
-        dataset = None if experiment.data is None else find_dataset(db, experiment.data.dataset)
+        name = None if experiment.data is None else experiment.data.dataset
+        dataset = None if name is None else find_dataset(db, name)
         named = {} if dataset is None else {"data.dataset": dataset.id}
         return experiment.override({**named, **_beginning(experiment, dataset, db)})
 

@@ -58,7 +58,12 @@ def evaluate_policies(
         mixture = open_task_mixture(experiment, db)
         refuse_league(mixture)
         trusts = isinstance(experiment.algorithm, LanguageAlgorithm) and experiment.algorithm.model.trust_remote_code
-        judged = [find_policy(text, db, temperature=temperature, trust_remote_code=trusts) for text in policies]
+        judged = [
+            find_policy(
+                text, db, temperature=temperature, trust_remote_code=trusts, artifact_url=experiment.artifact_url
+            )
+            for text in policies
+        ]
         judged = judged or [NamedPolicy(experiment.policy.kind, experiment.policy)]
         for policy in judged:
             _refuse_repetition(experiment.evaluation, policy)

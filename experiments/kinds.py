@@ -9,6 +9,7 @@ from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.train_control import ControlTraining
 from loomrl.experiments.train_language import LanguageReporter
 from loomrl.experiments.training import Reporter, Training
+from loomrl.inference.gguf import find_model
 from loomrl.store import LoomDB
 
 
@@ -20,7 +21,7 @@ def refuse_blind_hosts(experiment: AnyExperiment) -> None:
     teacher = algorithm.kl.teacher if isinstance(algorithm, PolicyGradient | RAFT) else None
     path = algorithm.model.path
     paths = {"algorithm.model.path": path, "algorithm.kl.teacher": teacher}
-    shared = {name: folder for name, folder in paths.items() if folder is not None}
+    shared = {name: str(find_model(given)) for name, given in paths.items() if given is not None}
     if path is None or (isinstance(algorithm, LanguageWeave) and algorithm.experts > 1):
         refuse_unshared(artifact_url=experiment.artifact_url)
     if shared:

@@ -21,6 +21,7 @@ from loomrl.experiments.algorithms import open_algorithm
 from loomrl.files import is_file
 from loomrl.gym import policy
 from loomrl.gym.policy import PolicyFactory
+from loomrl.inference.gguf import LOCAL, is_model, model_folder
 from loomrl.run.version import copied, experiment_of, find_version
 from loomrl.serving.agents import AgentGateway
 from loomrl.store import LoomDB
@@ -28,7 +29,15 @@ from loomrl.store.runs import RUNS
 from loomrl.types import PolicyVersion
 
 SCRIPTED: tuple[str, ...] = get_args(ScriptedPolicy.model_fields["kind"].annotation)
-FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a model's folder", "http://server/v1#MODEL"]
+FORMS = [
+    "pkg.module:callable",
+    "RUN",
+    "RUN/NUMBER",
+    "a model's folder",
+    "FILE.gguf",
+    "package:NAME",
+    "http://server/v1#MODEL",
+]
 CONTEXT = 1024
 ANSWER = 256
 """Default token limits of an episode, and of an action in it, for models that no run of LoomRL made."""
@@ -43,15 +52,23 @@ class NamedPolicy:
     version: str | None = None
 
 
-def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0, trust_remote_code: bool = False) -> NamedPolicy:
-    """`oracle`, `pkg.module:callable`, a folder, `RUN` (its last version), `RUN/NUMBER`, `http://server/v1#MODEL`.
+def find_policy(
+    text: str,
+    db: LoomDB,
+    *,
+    temperature: float = 0.0,
+    trust_remote_code: bool = False,
+    artifact_url: str = LOCAL,
+) -> NamedPolicy:
+    """`oracle`, `pkg.module:callable`, a model, `RUN` (its last version), `RUN/NUMBER`, `http://server/v1#MODEL`.
 
     `trust_remote_code`: Python files in a folder may run. A run's versions have the setting of their run.
+    `artifact_url`: where a GGUF file is converted to.
     """
     if is_served(text):
         return NamedPolicy(text, _find_served(text, temperature))
     if is_model(text):
-        loose = _loose(Path(text), temperature)
+        loose = _loose(model_folder(text, artifact_url), temperature)
         return NamedPolicy(text, loose.model_copy(update={"trust_remote_code": trust_remote_code}))
     if ":" in text:
         return NamedPolicy(text, CustomPolicy.parse({"entry_point": text}, origin=f"policy {text!r}"))
@@ -89,11 +106,6 @@ def meet(choice: PolicyChoice) -> None:
 def is_served(text: str) -> bool:
     """True if this is the address of a server."""
     return text.startswith(("http://", "https://"))
-
-
-def is_model(text: str) -> bool:
-    """True if this is a model's folder."""
-    return is_file(f"{text}/config.json")
 
 
 def is_control(text: str) -> bool:

@@ -6,8 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from loomrl.config import AnyRoot, ControlExperiment, Experiment, LoopExperiment
+from loomrl.config import AnyRoot, ControlExperiment, Experiment, LanguageModel, LoopExperiment
 from loomrl.errors import ConfigError
+from loomrl.feedback.chat_file import read_chat_files
+from loomrl.inference.gguf import find_model
 from loomrl.named import named
 
 
@@ -19,7 +21,7 @@ def check_parts(experiment: AnyRoot) -> None:
     for path, entry_point in _entry_points(experiment.plain):
         named(entry_point, what=path)
     for path, folder in _folders(experiment):
-        if folder is not None and "://" not in folder and not Path(folder).is_dir():
+        if folder is not None and "://" not in folder and not find_model(folder).exists():
             raise ConfigError(f"{path}={folder!r}: there is no such folder, seen from {Path.cwd()}. Is it spelt right?")
     if isinstance(experiment, LoopExperiment):
         check_parts(experiment.training)
@@ -27,6 +29,7 @@ def check_parts(experiment: AnyRoot) -> None:
         _check_spaces(experiment)
     elif isinstance(experiment, Experiment):
         _check_environments(experiment)
+        _check_conversations(experiment)
 
 
 def _entry_points(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -62,6 +65,18 @@ def _check_environments(experiment: Experiment) -> None:
     finally:
         for member in mixture.members.values():
             asyncio.run(member.environment.close())
+
+
+def _check_conversations(experiment: Experiment) -> None:
+    """Every line of a file of conversations and, where the model is a folder already, its tokens."""
+    if experiment.data is None or experiment.data.file is None:
+        return
+    files = read_chat_files(experiment.data)
+    model = getattr(experiment.algorithm, "model", None)
+    if isinstance(model, LanguageModel) and model.path is not None and (folder := find_model(model.path)).is_dir():
+        from loomrl.algorithms.language.conversations import encode_files  # with torch
+
+        encode_files(files, folder, context=model.context, trust_remote_code=model.trust_remote_code)
 
 
 def _check_spaces(experiment: ControlExperiment) -> None:

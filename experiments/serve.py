@@ -20,6 +20,7 @@ from loomrl.errors import ConfigError
 from loomrl.experiments.shipped import experiment_file, names
 from loomrl.files import is_file
 from loomrl.http.listen import open_door
+from loomrl.inference.gguf import is_model, model_folder
 from loomrl.load import load_any
 from loomrl.own_ray import cluster_address
 from loomrl.safety.open import open_action_rule, open_text_rule
@@ -234,6 +235,9 @@ def _settle(experiment: ServingExperiment) -> ServingExperiment:
             paths[f"tls.{name}"] = str(Path(file).expanduser().absolute())
     if "://" not in experiment.artifact_url:
         paths["artifact_url"] = str(Path(experiment.artifact_url).expanduser().absolute())
+        for number, arm in enumerate(experiment.arms):
+            if is_model(arm.what):
+                paths[f"arms.{number}.what"] = str(model_folder(arm.what, paths["artifact_url"]).absolute())
     return experiment.override(paths)
 
 

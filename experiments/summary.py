@@ -20,7 +20,7 @@ class RunSummary:
     unit: Literal["updates", "steps"]
     """Unit of the history."""
     before: Mapping[str, float | None]
-    """Success or return before the first update, by kind of evaluation."""
+    """Success or return before the first update, by kind of evaluation, and the `loss` on held-out conversations."""
     after: Mapping[str, float | None]
     comparisons: Sequence[Comparison]
     samples: Sequence[AnswerPair] = ()

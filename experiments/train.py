@@ -69,7 +69,7 @@ class TrainResult:
     seconds: float
     """With those of its earlier processes that came to an end."""
     before: Mapping[str, float | None]
-    """Success on held-out tasks before the first update, or return, by way of acting."""
+    """Success on held-out tasks before the first update, or return, by way of acting; and the held-out `loss`."""
     after: Mapping[str, float | None]
     page: str
     failed: Mapping[str, int] = field(default_factory=dict)
@@ -269,6 +269,9 @@ def render(result: TrainResult, console: Console) -> None:
             for failure in failures_in(report):
                 console.print(f"{when}, failed {failure}", markup=False, highlight=False)
         console.print()
+    if "loss" in result.after:
+        first, last = (side["loss"] for side in (result.before, result.after))
+        console.print(f"loss on held-out conversations, nats per token: {first:.3f} → {last:.3f}", highlight=False)
     for finding in result.findings:
         console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence}. {finding.remedy}")
     took = f"{result.updates} updates and {result.seconds:.0f} s"

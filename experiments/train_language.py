@@ -22,8 +22,19 @@ from loomrl.types import End, Trajectory
 
 SHOWN = 8
 """Tasks whose attempts the page shows, before and after."""
+NOTED = {
+    "success": Metric.SUCCESS,
+    "reward": Metric.REWARD_TOTAL,
+    "loss": Metric.SUPERVISED_LOSS,
+    "held out": Metric.EVALUATED,
+    "held-out loss": Metric.EVALUATED_LOSS,
+    "entropy": Metric.POLICY_ENTROPY,
+}
+SPEEDS = (Metric.ENGINE_TOKENS_PER_S, Metric.LEARNER_TOKENS_PER_S)
+"""The first of these that an update has is on its line."""
 Judged = dict[str, dict[str, Any]]
-"""Way of sampling → report, shown attempts and time, as JSON."""
+"""Way of sampling → report, shown attempts and time, as JSON; and `LOSS`, if there are held-out conversations."""
+LOSS = "loss"
 
 
 class LanguageReporter:
@@ -51,24 +62,21 @@ class LanguageReporter:
             best=self._algo.kept.get("best"),
             stopped=str(self._algo.stopped),
             unit="updates",
-            before={name: judged["report"]["overall"]["success"]["mean"] for name, judged in before.items()},
-            after={name: judged["report"]["overall"]["success"]["mean"] for name, judged in after.items()},
+            before=_figures(before),
+            after=_figures(after),
             comparisons=tuple(
-                Comparison(name=name, before=before[name]["report"], after=after[name]["report"]) for name in after
+                Comparison(name=name, before=before[name]["report"], after=way["report"])
+                for name, way in after.items()
+                if name != LOSS
             ),
             samples=_samples(before, after),
         )
 
     def note(self, metrics: Mapping[str, float]) -> str:
-        """Success where it is known, reward, entropy, speed."""
-        shown = [f"success {metrics[Metric.SUCCESS]:.2f}"] if Metric.SUCCESS in metrics else []
-        shown.append(f"reward {metrics[Metric.REWARD_TOTAL]:.2f}")
-        if Metric.EVALUATED in metrics:
-            shown.append(f"held out {metrics[Metric.EVALUATED]:.2f}")
-        if Metric.POLICY_ENTROPY in metrics:
-            shown.append(f"entropy {metrics[Metric.POLICY_ENTROPY]:.2f}")
-        shown.append(f"{metrics[Metric.ENGINE_TOKENS_PER_S]:,.0f} tokens/s")
-        return "  ".join(shown)
+        """Success, reward, losses and entropy where they are known, and speed."""
+        shown = [f"{word} {metrics[metric]:.2f}" for word, metric in NOTED.items() if metric in metrics]
+        speed = next((metrics[metric] for metric in SPEEDS if metric in metrics), None)
+        return "  ".join([*shown, *([] if speed is None else [f"{speed:,.0f} tokens/s"])])
 
     def _judge(self, number: int) -> Judged:
         """The evaluation of this version: made once, kept beside the metrics, recorded as often as it is asked for."""
@@ -82,15 +90,18 @@ class LanguageReporter:
         judged: Judged = json.loads(file.read_text())
         version = f"{run}/{number}"
         for name, way in judged.items():
+            if name == LOSS:
+                continue
             about = {"report": way["report"], "created_at": way["created_at"], "run": run, "policy": version}
             record_evaluation(self._db, Evaluation(id=f"{version}/{name}", **about))
         return judged
 
 
 def _judge_now(algo: Any, experiment: Experiment) -> Judged:
-    """The present policy on the held-out tasks, greedily and as it samples in training."""
-    judged: Judged = {}
-    for name in get_args(Way):
+    """The present policy on the held-out tasks, greedily and as it samples in training, and its held-out loss."""
+    loss = algo.evaluations.loss(algo.done)
+    judged: Judged = {} if loss is None else {LOSS: {"mean": loss}}
+    for name in get_args(Way) if experiment.environments else ():
         attempts = algo.evaluations.attempts(algo.done, name)
         title = f"{algo.source.run}/{algo.done} {name}"
         judged[name] = {
@@ -104,6 +115,14 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
             "created_at": time.time(),
         }
     return judged
+
+
+def _figures(judged: Judged) -> dict[str, float | None]:
+    """Success by way of sampling, and the loss."""
+    return {
+        name: found["mean"] if name == LOSS else found["report"]["overall"]["success"]["mean"]
+        for name, found in judged.items()
+    }
 
 
 def _show(attempt: Trajectory) -> dict[str, Any]:
@@ -123,6 +142,8 @@ def _show(attempt: Trajectory) -> dict[str, Any]:
 
 def _samples(before: Judged, after: Judged) -> list[AnswerPair]:
     """The same tasks, answered before and after."""
+    if "sampled" not in after:
+        return []
     earlier = {(shown["task"], shown["seed"]): shown for shown in before["sampled"]["attempts"]}
     return [
         AnswerPair(

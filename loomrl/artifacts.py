@@ -92,7 +92,7 @@ class Artifacts:
     def __init__(self, filesystem: fs.FileSystem, url: str, *, folder: Path | None = None) -> None:
         self.url = url
         self._filesystem = filesystem
-        self._folder = folder
+        self.folder = folder
         """The root, if it is a directory: there files are fsynced, and the marker cannot be overwritten."""
 
     def put(self, name: str, data: bytes) -> str:
@@ -106,12 +106,12 @@ class Artifacts:
         """
         _check_name(name)
         with self._translated(name):
-            if self._folder is None:
+            if self.folder is None:
                 self._store(name, text.encode())
             else:
                 draft = f"{name}.{secrets.token_hex(4)}.part"
                 self._store(draft, text.encode())
-                (self._folder / draft).replace(self._folder / name)
+                (self.folder / draft).replace(self.folder / name)
         return _url_of(self.url, name)
 
     def put_folder(self, name: str, folder: Path) -> str:
@@ -220,29 +220,29 @@ class Artifacts:
             self._filesystem.delete_dir(f"{name}/{FILES}{marker.attempt}")
 
     def _store(self, path: str, source: bytes | Path) -> Content:
-        if self._folder is not None:
-            make_private((self._folder / path).parent)
-            (self._folder / path).touch(mode=0o600)
+        if self.folder is not None:
+            make_private((self.folder / path).parent)
+            (self.folder / path).touch(mode=0o600)
         with _opened(source) as reader, self._filesystem.open_output_stream(path) as sink:
             content = _copy(reader, sink)
-        if self._folder is not None:
-            _fsync(self._folder / path)
+        if self.folder is not None:
+            _fsync(self.folder / path)
         return content
 
     def _complete(self, name: str, marker: Marker) -> None:
         """Write the marker, unless there is one. From here on the artifact is complete."""
         text = canonical_json(asdict(marker))
-        if self._folder is None:
+        if self.folder is None:
             self._store(f"{name}/{MARKER}", text)
             return
-        home = self._folder / name
+        home = self.folder / name
         for below, _, _ in os.walk(home / f"{FILES}{marker.attempt}"):
             _fsync(Path(below))
         draft = f"{name}/{FILES}{marker.attempt}.json"
         self._store(draft, text)
         with suppress(FileExistsError):  # a link, unlike a rename, never replaces
-            os.link(self._folder / draft, home / MARKER)
-        (self._folder / draft).unlink()
+            os.link(self.folder / draft, home / MARKER)
+        (self.folder / draft).unlink()
         for folder in (home, *home.parents[: len(PurePosixPath(name).parts)]):
             _fsync(folder)
 

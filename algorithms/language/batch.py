@@ -42,6 +42,8 @@ class LanguageWork:
     """Weight of each sample, negative if it is undesirable."""
     multipliers: tuple[float, ...] = ()
     """Weight of every objective in addition to each sample's preference."""
+    noise: int = 0
+    """Seed of dropout."""
     mismatched: "LanguageWork | None" = None
     """Prompts with the answers to others, which are scored and never learnt."""
 

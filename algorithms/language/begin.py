@@ -18,13 +18,14 @@ from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.steering import open_steering
 from loomrl.algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
-from loomrl.config import DPO, KTO, Architecture, CosineRate, LanguageModel, LanguageWeave
+from loomrl.config import DPO, KTO, SFT, Architecture, CosineRate, LanguageWeave
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.rewards import open_shaping
 from loomrl.gym.task_mixture import TaskMixture, open_task_source
 from loomrl.inference.chat import pictures_of
 from loomrl.inference.experts import attach
+from loomrl.inference.gguf import model_folder
 from loomrl.inference.model import Files, open_model, open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
 from loomrl.run.version import copied
@@ -45,14 +46,18 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
     experiment = resolved.experiment
     algorithm = resolved.algorithm
     artifacts = open_artifacts(experiment.artifact_url)
-    if resolved.model.path is not None or artifacts.exists(resolved.built_name):
+    if resolved.model.path is not None:
+        model_folder(resolved.model.path, experiment.artifact_url)  # here, before every other process asks for it
+        return
+    if artifacts.exists(resolved.built_name):
         return
     if experiment.parent is not None:
         checkpoint = copied(POLICIES.require(db, experiment.parent), db)
         artifacts.put_folder(resolved.built_name, checkpoint / "model")
         shutil.rmtree(checkpoint.parent)
         return
-    model, tokenizer, vision = _open_given(algorithm.model) if algorithm.model.path else _new(resolved, mixture)
+    given = algorithm.model.path is not None
+    model, tokenizer, vision = _open_given(resolved) if given else _new(resolved, mixture)
     if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
         attach(model, algorithm.experts, algorithm.expert_rank, seed=experiment.seed)
     with tempfile.TemporaryDirectory(prefix="loomrl-model-") as folder:
@@ -60,9 +65,10 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
         artifacts.put_folder(resolved.built_name, Path(folder))
 
 
-def _open_given(settings: LanguageModel) -> Opened:
+def _open_given(resolved: Resolved) -> Opened:
     """The model of a path."""
-    folder = str(settings.path)
+    settings = resolved.algorithm.model
+    folder = model_folder(str(settings.path), resolved.experiment.artifact_url)
     trusts = settings.trust_remote_code
     return (
         open_model(folder, dtype=settings.dtype, trust_remote_code=trusts),
@@ -118,8 +124,8 @@ def lessons(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[list[Sam
 def wants_reference(resolved: Resolved) -> bool:
     """True if the learners keep the reference policy beside the one that learns."""
     algorithm = resolved.algorithm
-    if isinstance(algorithm, DPO | KTO):
-        return True
+    if isinstance(algorithm, DPO | KTO | SFT):
+        return not isinstance(algorithm, SFT)
     return algorithm.kl.coefficient > 0 or algorithm.kl.watch or resolved.experiment.train.stop.kl is not None
 
 

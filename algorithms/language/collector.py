@@ -19,6 +19,7 @@ from loomrl.algorithms.language.group_replay import GroupReplay, replay_metrics
 from loomrl.algorithms.language.league import League, needed_versions, open_league
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure, staleness
+from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.resolved import Algorithms, Resolved, stops_of
 from loomrl.algorithms.language.steering import PreferenceSource
 from loomrl.algorithms.timing import Pace, Phases
@@ -78,6 +79,8 @@ class Collector:
     """Draws opponents, if an environment's settings ask for it."""
     ended: str | None = None
     """The reason why it ended before its last update."""
+    held_out: Sequence[Sample] = ()
+    """None: attempts are evaluated on tasks."""
     check_claim: Callable[[], None] = lambda: None
     """RunTaken once another process leads the run."""
 

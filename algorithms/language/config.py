@@ -12,7 +12,7 @@ from typing_extensions import override
 from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.algorithms.language.module import LanguageModule
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
-from loomrl.algorithms.language.runner import LanguageRunner
+from loomrl.algorithms.language.runner import IdleRunner, LanguageRunner
 from loomrl.algorithms.language.served.learner import ServedLearner
 from loomrl.algorithms.language.weave import WeaveLanguageLearner
 from loomrl.algorithms.learners import refuse
@@ -53,7 +53,6 @@ class LanguageConfig(NamedConfig):
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class or named(LANGUAGE, what="algorithm"))
-        self.env_runner_cls = LanguageRunner
         self.observation_space: gymnasium.Space[Any] = gymnasium.spaces.Discrete(1)
         self.action_space: gymnasium.Space[Any] = gymnasium.spaces.Discrete(1)
         self.tree: Tree = Experiment.defaults() | {"name": "language"}
@@ -104,6 +103,7 @@ class LanguageConfig(NamedConfig):
             resolve_id(environment.id)
         self.registrations = (*registrations(), *list_announced(each.id for each in experiment.environments))
         self.seed = experiment.seed
+        self.env_runner_cls = LanguageRunner if experiment.environments else IdleRunner
         self.num_env_runners = experiment.rollout.runners
         self.create_local_env_runner = not experiment.rollout.runners
         refuse(learners.compression, learners=learners.count, gpus=learners.gpus)
@@ -211,7 +211,7 @@ class LanguageConfig(NamedConfig):
                 "built": self.resolved.built_name,
                 "values": _values(algorithm),
                 "critics": algorithm.critics if isinstance(algorithm, LanguageWeave) else 1,
-                "temperature": algorithm.sampling.temperature or 1.0,
+                "temperature": self.resolved.temperature,
             },
         )
 

@@ -75,7 +75,7 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
     processes = 1 + resolved.algorithm.learners.count + experiment.rollout.runners
     parts = {f"learner's {name}": learners * size for name, size in learner_parts(resolved, shape, tokens).items()}
     parts["processes"] = PROCESS * -(-processes // machines)
-    if isinstance(experiment.engine, TorchEngineConfig):
+    if experiment.environments and isinstance(experiment.engine, TorchEngineConfig):
         open_attempts = min(
             experiment.rollout.concurrency,
             -(-experiment.rollout.groups_per_update * experiment.rollout.group_size // runners),

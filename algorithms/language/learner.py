@@ -57,8 +57,7 @@ class LanguageLearner(TokenLearner):
         with memory_errors_translated(self.config.algorithm.optimizer.micro_batch_tokens):
             self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), work.rate)
             self.learn(work)
-        rank = dist.get_rank() if dist.is_initialized() else 0
-        everyone = gather({rank: self._sums}).values()
+        everyone = gather({self._rank: self._sums}).values()
         for name in dict.fromkeys(name for sums in everyone for name in sums):
             total, weight = (sum(sums.get(name, (0.0, 0.0))[part] for sums in everyone) for part in (0, 1))
             if weight:
@@ -86,7 +85,9 @@ class LanguageLearner(TokenLearner):
             idle = sum(0 * scores[name].sum() for name in scores if name in HEADS)  # or DDP waits for their gradients
             return idle - scores["logp_K"].sum() / step.targets
 
-        with imitating(self._own):
+        devices = [self._device] if self._device.type == "cuda" else []
+        with imitating(self._own), torch.random.fork_rng(devices):  # a resumed run drops what it would have dropped
+            torch.manual_seed(work.noise + self._rank)
             self._run(work, work.samples, loss)
 
     def _reinforce(self, work: LanguageWork) -> None:
@@ -180,6 +181,17 @@ class LanguageLearner(TokenLearner):
             return loss_P.sum() * 2 / step.samples + 0 * ours_N.sum()
 
         self._run(work, samples, loss)
+
+    def mean_loss(self, shares: Sequence[LanguageWork]) -> float:
+        """The negative log-likelihood of the trained tokens, per token, computed by all learners together."""
+        work = shares[self._rank]
+        logp = self._score(work, self._forward)["logp_K"]
+        learnt = np.concatenate([logp_T[sample.mask_T] for sample, logp_T in zip(work.samples, logp, strict=True)])
+        return -float(learnt.mean(dtype=np.float64))
+
+    @property
+    def _rank(self) -> int:
+        return dist.get_rank() if dist.is_initialized() else 0
 
     # -- before the first step --------------------------------------------------------------------------------------
 

@@ -44,7 +44,8 @@ class Lesson:
         work = LanguageWork(
             self.kind, tuple(self.samples), (), rate, groups=tuple(self.groups), epochs=optimizer.epochs
         )
-        work = replace(work, labels=tuple(self.labels), multipliers=self.multipliers)
+        noise = int(rng.integers(2**31))
+        work = replace(work, labels=tuple(self.labels), multipliers=self.multipliers, noise=noise)
         shares = [replace(work, steps=steps) for steps in plan]
         if not self.mismatched:
             return shares

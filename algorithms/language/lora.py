@@ -1,18 +1,19 @@
 """Low-rank adaptation (LoRA) of a model, and its files in peft's format."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from loomrl.config import Lora
 from loomrl.errors import ConfigError
+from loomrl.inference.weights.adapter import NARROW, WIDEN
 
 NAME = "default"
 """peft's name for a model's only adapter; files omit it."""
@@ -26,6 +27,7 @@ def attach(lm: PreTrainedModel, lora: Lora) -> None:
         raise ConfigError(
             f"model.lora: peft cannot be imported ({error}). Install: pip install 'loomrl[lora]'."
         ) from None
+    _refuse_other_layers(lm, lora.targets)
     targets = list(lora.targets) or "all-linear"
     settings = LoraConfig(
         r=lora.rank,
@@ -42,20 +44,46 @@ def attach(lm: PreTrainedModel, lora: Lora) -> None:
             parameter.data = parameter.data.float()  # in bfloat16, small steps would be rounded away
 
 
-def merge_adapter(lm: PreTrainedModel) -> dict[str, Tensor]:
-    """The weights with the low-rank additions merged, under their original names."""
+def _refuse_other_layers(lm: PreTrainedModel, targets: Sequence[str]) -> None:
+    """Engines add to linear layers only."""
+    layers = {name: type(layer) in (nn.Linear, Conv1D) for name, layer in lm.named_modules()}
+    others = [name for name, is_linear in layers.items() if not is_linear and name.endswith(tuple(targets))]
+    if targets and others:
+        linear = sorted({name.rpartition(".")[2] for name, is_linear in layers.items() if is_linear})
+        raise ConfigError(
+            f"model.lora.targets: {others[0]} is not a linear layer. Choose from {', '.join(linear)}, or leave targets "
+            "empty for all of them."
+        )
+
+
+def _adapted(lm: PreTrainedModel) -> dict[str, Any]:
     from peft.tuners.lora import LoraLayer
 
-    layers: dict[str, Any] = {name: layer for name, layer in lm.named_modules() if isinstance(layer, LoraLayer)}
-    whole = {}
-    for name, tensor in lm.state_dict().items():
-        if ".lora_" in name:
-            continue
-        owner = name.removesuffix(".base_layer.weight")
-        if owner in layers:
-            tensor = (tensor.float() + layers[owner].get_delta_weight(NAME).float()).to(tensor.dtype)
-        whole[name.replace(".base_layer.", ".")] = tensor
+    return {name: layer for name, layer in lm.named_modules() if isinstance(layer, LoraLayer)}
+
+
+def base_weights(lm: PreTrainedModel) -> dict[str, Tensor]:
+    """The weights without the low-rank additions, under their original names."""
+    named = lm.state_dict().items()
+    return {name.replace(".base_layer.", "."): tensor for name, tensor in named if ".lora_" not in name}
+
+
+def merge_adapter(lm: PreTrainedModel) -> dict[str, Tensor]:
+    """The weights with the low-rank additions merged, under their original names."""
+    whole = base_weights(lm)
+    for owner, layer in _adapted(lm).items():
+        tensor = whole[f"{owner}.weight"]
+        whole[f"{owner}.weight"] = (tensor.float() + layer.get_delta_weight(NAME).float()).to(tensor.dtype)
     return whole
+
+
+def additions(lm: PreTrainedModel) -> dict[str, Tensor]:
+    """The low-rank additions as engines take them (`weights.adapter`); shards stay shards."""
+    found = {}
+    for owner, layer in _adapted(lm).items():
+        found[owner + NARROW] = layer.lora_A[NAME].weight
+        found[owner + WIDEN] = layer.lora_B[NAME].weight * layer.scaling[NAME]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from loomrl.algorithms.language.resolved import origin_of
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.config import LanguageModel
 from loomrl.errors import ConfigError
+from loomrl.inference.gguf import model_folder
 from loomrl.inference.model import open_model, open_tokenizer
 from loomrl.inference.vision import Vision, embed_with_pictures, features, open_vision
 
@@ -94,17 +95,21 @@ class LanguageModule(TorchRLModule):
         return merge_adapter(self.lm)
 
 
-def open_teacher(module: LanguageModule, folder: str) -> LanguageModule:
-    """The model of a folder that speaks the same tokens, frozen, without heads of its own."""
+def open_teacher(module: LanguageModule, teacher: str) -> LanguageModule:
+    """The model of this name that speaks the same tokens, frozen, without heads of its own."""
     settings = module.model_config["model"]
-    path = origin_of(settings, artifact_url=module.model_config["artifact_url"], built=module.model_config["built"])
+    artifact_url = module.model_config["artifact_url"]
+    folder = model_folder(teacher, artifact_url)
+    path = origin_of(settings, artifact_url=artifact_url, built=module.model_config["built"])
     theirs, ours = (open_tokenizer(each, trust_remote_code=settings.trust_remote_code) for each in (folder, path))
     if theirs.get_vocab() != ours.get_vocab():
         raise ConfigError(
-            f"algorithm.kl.teacher={folder!r} has another vocabulary than the policy, whose tokens it cannot judge. "
+            f"algorithm.kl.teacher={teacher!r} has another vocabulary than the policy, whose tokens it cannot judge. "
             "Choose a teacher of the same family."
         )
-    alone = settings.model_copy(update={"path": folder, "build": None, "lora": None, "gradient_checkpointing": False})
+    alone = settings.model_copy(
+        update={"path": str(folder), "build": None, "lora": None, "gradient_checkpointing": False}
+    )
     made = LanguageModule(
         observation_space=module.observation_space,
         action_space=module.action_space,

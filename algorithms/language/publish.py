@@ -94,7 +94,7 @@ class Probing(NamedTuple):
             vocabulary=vocabulary_of(config.origin, trust_remote_code=trusts),
             context=algorithm.model.context,
             dtype=algorithm.model.dtype,
-            temperature=algorithm.sampling.temperature or 1.0,
+            temperature=config.resolved.temperature,
             vision=open_vision(config.origin, trust_remote_code=trusts),
         )
         return probing._replace(remedy=REMEDY[engine.kind])

@@ -8,16 +8,17 @@ from typing import Any
 
 from loomrl.artifacts import open_artifacts
 from loomrl.canonical import content_hash
-from loomrl.config import DPO, GRPO, KTO, PPO, RAFT, RLOO, Experiment, LanguageModel, LanguageWeave, Reinforce
+from loomrl.config import DPO, GRPO, KTO, PPO, RAFT, RLOO, SFT, Experiment, LanguageModel, LanguageWeave, Reinforce
 from loomrl.files import scratch
 from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.gguf import model_folder
 from loomrl.inference.model import open_tokenizer
 
 
 def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
     """The folder to load the first weights from; `built` names the artifact of a model that has no path."""
     if model.path is not None:
-        return Path(model.path)
+        return model_folder(model.path, artifact_url)
     return _fetch_built(artifact_url, built)
 
 
@@ -34,7 +35,7 @@ def _fetch_built(artifact_url: str, name: str) -> Path:
     return open_artifacts(artifact_url).get_folder(name, scratch("model") / folder)
 
 
-Algorithms = PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT
+Algorithms = PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | SFT
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Resolved:
         """The model of the first weights; one that gets experts is built from its path."""
         given = self.algorithm.model
         return given if self.experts == 1 else given.model_copy(update={"path": None})
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the learner's distribution: that of sampling, or 1 for sft, which learns from others."""
+        return 1.0 if isinstance(self.algorithm, SFT) else self.algorithm.sampling.temperature or 1.0
 
     @property
     def origin(self) -> Path:

@@ -24,7 +24,7 @@ from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
 from loomrl.gym.synchronous import PrivateLoop
 from loomrl.inference.chat import ChatTemplate
-from loomrl.inference.engine import Completion, Engine, Request
+from loomrl.inference.engine import Completion, Engine, Request, Statistics
 from loomrl.inference.model import open_tokenizer
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import Voice, speakers
@@ -233,6 +233,11 @@ class LanguageRunner(EnvRunner, Checkpointable):
             engine = open_engine(TorchEngineConfig(), replace(self._opening, origin=folder / "model"))
         return speakers(Voice(engine, self._chat, choice.sampling, choice.context))
 
+    @property
+    def statistics(self) -> Statistics:
+        """The engine's counts since its start."""
+        return self.engine.statistics
+
     @override
     def assert_healthy(self) -> None:
         """Always healthy if it exists."""
@@ -267,6 +272,19 @@ class LanguageRunner(EnvRunner, Checkpointable):
         self._wait(self.engine.close())
         if self._playing is not None:
             self._playing.close()
+
+
+class IdleRunner(LanguageRunner):
+    """The runner that RLlib insists on, of a run without environments: it has no engine, and plays nothing."""
+
+    statistics = Statistics()
+
+    def __init__(self, **kwargs: Any) -> None:
+        EnvRunner.__init__(self, **kwargs)
+
+    @override
+    def stop(self) -> None:
+        """Nothing is open."""
 
 
 def _device(config: Any) -> str:

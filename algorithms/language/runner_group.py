@@ -110,7 +110,7 @@ class RunnerGroup:
         The returned function waits for the answers; the request itself does not interrupt the runners.
         """
         if self._group.num_remote_env_runners() == 0:
-            local = [self._group.local_env_runner.engine.statistics]
+            local = [self._group.local_env_runner.statistics]
             return lambda: _sum_work(local)
         asked = [self.actors[id].apply.remote(_statistics) for id in self._group.healthy_env_runner_ids()]
         return lambda: _sum_work(collect_answers(asked))
@@ -288,7 +288,7 @@ class _PublishedWeights(_PublishedVersion):
 
 
 def _statistics(runner: Any) -> Statistics:
-    return runner.engine.statistics  # type: ignore[no-any-return]
+    return runner.statistics  # type: ignore[no-any-return]
 
 
 def _sum_work(engines: Sequence[Statistics]) -> tuple[int, float]:

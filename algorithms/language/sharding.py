@@ -4,7 +4,7 @@ Everything here that gathers a shard is collective: all learners must call it.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -83,10 +83,11 @@ def copy_of(module: "LanguageModule") -> "LanguageModule":
     return twin
 
 
-def load_module(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Give the module the tensors of a whole state."""
+def load_module(module: nn.Module, state: Mapping[str, Tensor], *, beside: Collection[str] = ()) -> None:
+    """Give the module the tensors of a whole state, which has all but those named as `beside`."""
     own = module.state_dict()
-    module.load_state_dict({name: _like(own[name], tensor) for name, tensor in state.items()})
+    kept = {name: own[name] for name in beside}
+    module.load_state_dict({**kept, **{name: _like(own[name], tensor) for name, tensor in state.items()}})
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:

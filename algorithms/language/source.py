@@ -1,11 +1,13 @@
-"""Where a run's groups come from: rollouts in turns with updates, rollouts that go on meanwhile, or a data set."""
+"""Where a run's groups come from: rollouts in turns with updates, rollouts that go on meanwhile, or data."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from loomrl.algorithms.language.collector import TurnCollector
+from loomrl.algorithms.language.conversations import ConversationSource
 from loomrl.algorithms.language.lesson import Lesson
+from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.runner_group import RunnerGroup
 from loomrl.algorithms.language.served.collector import ServedCollector
@@ -13,7 +15,7 @@ from loomrl.algorithms.language.steering import open_steering
 from loomrl.algorithms.language.stream import StreamCollector
 from loomrl.algorithms.language.underway import Underway
 from loomrl.algorithms.timing import Pace, Phases
-from loomrl.config import LanguagePolicy
+from loomrl.config import SFT, LanguagePolicy
 from loomrl.feedback.content import Contents
 from loomrl.gym.rewards import open_shaping
 from loomrl.gym.task_mixture import TaskMixture
@@ -59,6 +61,10 @@ class Source(Protocol):
     def end(self, reason: str) -> None:
         """Make no further update, unless one is asked for."""
 
+    @property
+    def held_out(self) -> Sequence[Sample]:
+        """Samples that are never learnt from, whose loss is measured."""
+
     def score(self, mean: float | None) -> float | None:
         """The score by which the best version is chosen, from its mean success; None if there is none."""
 
@@ -81,6 +87,9 @@ def open_source(
 ) -> Iterator[Source]:
     """The source of a run; rollouts have a hub of the run's own, in a LoomDB beside the experiment's."""
     experiment = resolved.experiment
+    if isinstance(resolved.algorithm, SFT):
+        yield ConversationSource(resolved, run, mixture, db=db)
+        return
     if experiment.data is not None:
         with Contents(experiment.store_url) as contents:
             yield ServedCollector(resolved, run, mixture, contents=contents, db=db)

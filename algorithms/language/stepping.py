@@ -18,13 +18,14 @@ from typing_extensions import override
 
 from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import LanguageWork, TokenBatch, gather, inputs
-from loomrl.algorithms.language.lora import Adapter, without_adapters
+from loomrl.algorithms.language.lora import Adapter, additions, base_weights, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, open_teacher
 from loomrl.algorithms.language.packing import Packed, Sample, UpdateStep
 from loomrl.algorithms.language.score import Scores
 from loomrl.algorithms.learners import OwnSteps, compress
+from loomrl.config import TorchEngineConfig
 from loomrl.errors import ConfigError, LearnerError
-from loomrl.inference.weights.sealed import Sealed, Weights, seal
+from loomrl.inference.weights.sealed import Sealed, Weights, identify, seal
 from loomrl.telemetry.metric import Metric
 
 
@@ -37,6 +38,7 @@ class TokenLearner(OwnSteps):
         super().build()
         self._reference: LanguageModule | None = None
         self._sums: dict[str, list[float]] = {}
+        self._base = self._identify_base()
 
     def _score(
         self, work: LanguageWork, forward: Callable[[Packed], Scores], *, first: int | None = None
@@ -182,9 +184,21 @@ class TokenLearner(OwnSteps):
         return replace(own, tensors=whole) if self._is_first else None
 
     def seal(self, version: int) -> Sealed | None:
-        """The policy for engines, sealed; None on all learners but the first."""
-        weights = self.weights()
-        return None if weights is None else seal(weights, version)
+        """What engines have to load to have the policy; None on all learners but the first.
+
+        Torch engines keep the run's first weights, and take the low-rank additions alone.
+        """
+        if self._base is None or not isinstance(self.config.experiment.engine, TorchEngineConfig):
+            weights = self.weights()
+            return None if weights is None else seal(weights, version)
+        whole = sharding.whole(additions(self._own.lm))
+        return seal(whole, version, base=self._base) if self._is_first else None
+
+    def _identify_base(self) -> str | None:
+        """The identity of the weights that low-rank additions are added to; None without such."""
+        if self.config.algorithm.model.lora is None:
+            return None
+        return identify((name, sharding.full(tensor)) for name, tensor in base_weights(self._own.lm).items())
 
     def recompute(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
         """Log-probabilities of each sample's action tokens with the current weights, equal on every learner."""
@@ -196,8 +210,11 @@ class TokenLearner(OwnSteps):
 
     def whole_state(self) -> dict[str, Any] | None:
         """The state needed to resume; None on all learners but the first."""
+        own = self._own.state_dict()
+        frozen = self._frozen_names()
         state = {
-            "module": sharding.whole(self._own.state_dict()),
+            "base": self._base,
+            "module": sharding.whole({name: tensor for name, tensor in own.items() if name not in frozen}),
             "optimizer": sharding.whole(self.get_optimizer(DEFAULT_MODULE_ID).state_dict()),
             "reference": None,
         }
@@ -208,13 +225,23 @@ class TokenLearner(OwnSteps):
 
     def load_whole_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`, on any number of learners."""
-        sharding.load_module(self._own, state["module"])
+        if state["base"] != self._base:
+            raise ConfigError(
+                f"the checkpoint has low-rank additions to a model of identity {state['base']}, and the run's first "
+                f"weights have {self._base}. Give algorithm.model.path the model that the run began with."
+            )
+        sharding.load_module(self._own, state["module"], beside=self._frozen_names())
         sharding.load_optimizer(self.get_optimizer(DEFAULT_MODULE_ID), state["optimizer"])
         self._reference = None
         if state["reference"] is not None:
             self._reference = self._frozen()
             if state["reference"]:
                 sharding.load_module(self._reference, state["reference"])
+
+    def _frozen_names(self) -> set[str]:
+        """The parameters that training does not change: low-rank additions leave their base alone."""
+        named = self._own.named_parameters(remove_duplicate=False)
+        return {name for name, parameter in named if not parameter.requires_grad}
 
     @property
     def _is_first(self) -> bool:

@@ -14,6 +14,7 @@ from rich.console import Console
 from loomrl.experiments.commands.face import face, nouns, open_face_store, without
 from loomrl.experiments.commands.listing import add_list, find, print_found, render_found
 from loomrl.experiments.commands.output import emit, table
+from loomrl.inference.gguf import GgufKind
 from loomrl.record.catalogue import TRAJECTORY_RECORDS, hashes_text
 from loomrl.record.declaration import Column, Part
 from loomrl.record.detail import POLICY, RUN, data_text
@@ -187,6 +188,10 @@ def export(
         bool,
         typer.Option("--stable-baselines", help="Of control: also stable_baselines.zip, for its PPO.load."),
     ] = False,
+    gguf: Annotated[
+        GgufKind | None,
+        typer.Option(help="Of language: also a GGUF file for llama.cpp, and a Modelfile for Ollama."),
+    ] = None,
     preference: Annotated[
         str | None,
         typer.Option(help="Of a language policy that reads one: have it always, as correctness=0.7,brevity=0.3."),
@@ -199,6 +204,10 @@ def export(
     with open_face_store() as db:
         asked = None if preference is None else parse_preference(preference)
         version = exported(policy, db, folder, onnx=onnx, stable_baselines=stable_baselines, preference=asked)
+    if gguf is not None:
+        from loomrl.inference.gguf_export import export_gguf
+
+        export_gguf(folder, folder / f"{version.replace('/', '-')}.{gguf}.gguf", gguf)
     result = {"policy": version, "folder": str(folder)}
     emit(result, f"{version} is in {folder}")
 

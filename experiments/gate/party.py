@@ -7,6 +7,7 @@ from loomrl.config.suite import Suite
 from loomrl.errors import ConfigError, there_are
 from loomrl.experiments.evaluate_control import RANDOM
 from loomrl.experiments.policies import SCRIPTED, is_served
+from loomrl.inference.gguf import is_model
 from loomrl.serving.deployment.source import PolicySource, source_of
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import list_endpoints, show_endpoint
@@ -54,7 +55,8 @@ def standing_verdict(parties: Parties, suite: Suite, db: LoomDB) -> StoredVerdic
 
 def find_party(text: str, kind: str, db: LoomDB) -> Party:
     """The policy of this name; a ConfigError if it is unknown or of another kind than the suite."""
-    if text in (*SCRIPTED, RANDOM) or is_served(text) or (":" in text and not Path(text).exists()):
+    is_code = ":" in text and not Path(text).exists() and not is_model(text)
+    if text in (*SCRIPTED, RANDOM) or is_served(text) or is_code:
         return Party(text)
     return party_of(source_of(text, db), kind)
 

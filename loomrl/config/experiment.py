@@ -1,5 +1,6 @@
 """The Experiment of language policies: one whole run as frozen data, for Python, command line, Tune and jobs alike."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -16,6 +17,7 @@ from loomrl.config.language import (
     PPO,
     RAFT,
     RLOO,
+    SFT,
     LanguageAlgorithm,
     LanguagePolicy,
     LanguageWeave,
@@ -95,14 +97,37 @@ class DataSelection(Config):
 
 
 class DatasetConfig(Config):
-    """A frozen data set to learn from instead of rollouts."""
+    """What to learn from instead of rollouts: a frozen data set or, for sft, a file of conversations."""
 
-    dataset: str
+    dataset: str | None = None
     """Id of the data set, or a name for the newest of that name."""
+    file: PathText | None = None
+    """JSON lines of conversations for sft: `messages` (and `tools`) in OpenAI's form, or `prompt` and `completion`."""
+    held_out: Share | None = None
+    """Share of `file` that sft never learns from, for the held-out loss, chosen by a fixed hash of what is asked; null
+    means 0.1. A data set has a `holdout` of its own."""
+    held_out_file: PathText | None = None
+    """Another file of conversations for the held-out loss, instead of a share."""
     batch: PositiveInt = 64
-    """Trajectories per update; for dpo, pairs."""
+    """Trajectories per update; for dpo, pairs; for sft, conversations."""
     epochs: PositiveInt = 1
-    """Passes over the data set; `train.updates` may end the run earlier."""
+    """Passes over the data; `train.updates` may end the run earlier."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.dataset is None) == (self.file is None):
+            raise ValueError(f"dataset={self.dataset!r} and file={self.file!r}: give one of them")
+        for name in ("held_out", "held_out_file"):
+            if self.file is None and (given := getattr(self, name)) is not None:
+                raise ValueError(f"{name}={given} has no effect: data set {self.dataset} has a holdout of its own")
+        if self.held_out is not None and self.held_out_file is not None:
+            raise ValueError(f"held_out={self.held_out} and held_out_file={self.held_out_file}: give one of them")
+        return self
+
+    @property
+    def origin(self) -> str:
+        """The setting that names the data, for messages."""
+        return f"data.file={self.file}" if self.dataset is None else f"data.dataset={self.dataset}"
 
 
 class QuarantineConfig(Config):
@@ -141,7 +166,7 @@ class ReplayConfig(Config):
                 f"(rollout.groups_per_update) are {fresh * self.max_age}. Lower it, or raise one of them"
             )
 
-    def check_algorithm(self, algorithm: PolicyGradient | DPO | KTO | RAFT) -> None:
+    def check_algorithm(self, algorithm: PolicyGradient | DPO | KTO | RAFT | SFT) -> None:
         """A ConfigError for an algorithm that cannot learn from tokens of older policies."""
         if not isinstance(algorithm, PolicyGradient):
             raise ConfigError(
@@ -341,7 +366,8 @@ PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAI
 
 
 Algorithm = Annotated[
-    PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | CustomAlgorithm, Field(discriminator="kind")
+    PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | SFT | CustomAlgorithm,
+    Field(discriminator="kind"),
 ]
 
 
@@ -375,14 +401,15 @@ class Experiment(Training):
     """The whole run of a language policy."""
 
     kind: Literal["language"] = "language"
-    environments: tuple[EnvironmentConfig, ...] = Field((EnvironmentConfig(id="Math"),), min_length=1)
+    environments: tuple[EnvironmentConfig, ...] = (EnvironmentConfig(id="Math"),)
+    """Environments to act in. For sft they serve evaluation only, and there are none by default."""
     curriculum: Curriculum = FixedCurriculum()
     """The rule that draws the next task."""
     rewards: RewardConfig = RewardConfig()
     templates: PathText | None = None
     """YAML file of task templates, added to the environments' own families."""
     data: DatasetConfig | None = None
-    """Learn from a frozen data set instead of rollouts; the environments then serve evaluation only."""
+    """Learn from data instead of rollouts; the environments then serve evaluation only."""
     policy: PolicyChoice = ScriptedPolicy()
     """The policy that `loomrl evaluate` judges; training uses the one being trained."""
     algorithm: Algorithm = PPO()
@@ -393,6 +420,40 @@ class Experiment(Training):
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sft_needs_no_environment(cls, raw: Any) -> Any:
+        if not isinstance(raw, Mapping) or "environments" in raw:
+            return raw
+        given = raw.get("algorithm")
+        kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
+        return {**raw, "environments": ()} if kind == "sft" else raw
+
+    @model_validator(mode="after")
+    def _check_environments(self) -> Self:
+        """Without environments nothing is acted in, so that nothing about acting has an effect."""
+        if self.environments:
+            return self
+        if not isinstance(self.algorithm, SFT):
+            raise ValueError(f"algorithm.kind={self.algorithm.kind} acts in environments: name one, such as Math")
+        idle = {
+            "templates": self.templates is not None,
+            "curriculum": self.curriculum != FixedCurriculum(),
+            "engine": self.engine != TorchEngineConfig(),
+            "rollout": self.rollout != RolloutConfig(),
+            "train.stop": self.train.stop != Patience(),
+        }
+        ours = self.evaluation
+        idle |= {
+            f"evaluation.{name}": getattr(ours, name) != field.get_default(call_default_factory=True)
+            for name, field in type(ours).model_fields.items()
+            if name != "every"
+        }
+        for path, given in idle.items():
+            if given:
+                raise ValueError(f"{path} has no effect without environments: name some, or leave it out")
+        return self
 
     @model_validator(mode="after")
     def _shares_fit(self) -> Self:
@@ -432,7 +493,19 @@ class Experiment(Training):
                     f"algorithm.kind={algorithm.kind} learns from what was served: name a data set, data.dataset=ID "
                     "(`loomrl data list`)"
                 )
+            if isinstance(algorithm, SFT):
+                raise ValueError(
+                    "algorithm.kind=sft learns from conversations: name a file of them, data.file=chats.jsonl, or a "
+                    "data set, data.dataset=ID (`loomrl data list`)"
+                )
             return self
+        if self.data.file is not None and not isinstance(algorithm, SFT | CustomAlgorithm):
+            raise ValueError(
+                f"{self.data.origin} with algorithm.kind={algorithm.kind}, which learns from what was judged: set "
+                "kind=sft, or name a data set (`loomrl data freeze`)"
+            )
+        if self.data.file is not None and isinstance(algorithm, SFT) and algorithm.model.path is self.parent is None:
+            raise ValueError("algorithm.model.path=null: name the model to fine-tune, or a parent=RUN/40")
         if isinstance(algorithm, LanguageWeave):
             raise ValueError("algorithm.kind=weave learns from its own attempts: leave data out, or take another kind")
         idle = {
@@ -441,11 +514,12 @@ class Experiment(Training):
             "rewards.parts": self.rewards.parts,
             "rollout.replay": self.rollout.replay,
             "rollout.turn_limit": self.rollout.turn_limit,
+            "train.stop.kl": isinstance(algorithm, SFT) and stop.kl,
             **({} if stop.by == "evaluation" else stop.rules),
         }
         for path, value in idle.items():
             if value:
-                raise ValueError(f"{path} has no effect with data.dataset={self.data.dataset}: leave it out")
+                raise ValueError(f"{path} has no effect with {self.data.origin}: leave it out")
         if isinstance(algorithm, PolicyGradient) and algorithm.importance_cap is None:
             raise ValueError(
                 "algorithm.importance_cap is null, so nothing corrects for tokens that older versions served: set it "

@@ -105,7 +105,7 @@ class Lora(Config):
     alpha: PositiveInt = 32
     """Scale of the additions: they are multiplied by `alpha / rank`."""
     dropout: Share = 0.0
-    """Dropout during the warm start; sampling and reinforcement learning have none."""
+    """Dropout while demonstrations are imitated (warm start, sft); sampling and reinforcement learning have none."""
     targets: tuple[str, ...] = ()
     """Names of the layers; empty for all linear ones."""
 
@@ -255,7 +255,7 @@ class LanguageAlgorithm(Config):
     @model_validator(mode="after")
     def _dropout_has_demonstrations(self) -> Self:
         lora = self.model.lora
-        if lora is not None and lora.dropout and not self.warm_start.steps:
+        if lora is not None and lora.dropout and not self.warm_start.steps and not isinstance(self, SFT):
             raise ValueError(
                 f"model.lora.dropout={lora.dropout:g} has no effect with warm_start.steps=0: dropout is on while "
                 "demonstrations are imitated, and off in what samples and is reinforced. Leave it out"
@@ -399,6 +399,23 @@ class RAFT(LanguageAlgorithm):
     def _leash_in_loss(self) -> Self:
         if self.kl.place != "loss":
             raise ValueError(f"kl.place={self.kl.place} has no effect: nothing is rewarded here. Leave it out")
+        return self
+
+
+class SFT(LanguageAlgorithm):
+    """Supervised fine-tuning on conversations: the loss is that of the assistant's tokens alone."""
+
+    kind: Literal["sft"] = "sft"
+
+    @model_validator(mode="after")
+    def _nothing_is_rewarded(self) -> Self:
+        if self.reward_clip is not None:
+            raise ValueError(f"reward_clip={self.reward_clip} has no effect: nothing is rewarded here. Leave it out")
+        if self.optimizer.schedule.kind == "adaptive":
+            raise ValueError(
+                "optimizer.schedule.kind=adaptive follows the KL of an update, which is not measured here: take "
+                "constant, linear or cosine"
+            )
         return self
 
 

@@ -181,8 +181,7 @@ def headlines(
     """Success or return before and after, how long the run was, and where its own curves began and end."""
     tiles = [(_return_tile if each.is_control else _success_tile)(each) for each in comparisons]
     if history:
-        done = len(history) if unit == "updates" else history[-1][STEP]
-        tiles.append(Tile(label=unit, value=f"{done:,.0f}", note="done"))
+        tiles.append(Tile(label=unit, value=f"{history[-1][STEP]:,.0f}", note="done"))
     if run.kind != "train":
         return tiles
     for metric, label, form, note in (
@@ -195,6 +194,10 @@ def headlines(
             count = max(1, min(25, len(values) // 20)) if metric is not Metric.RETURN else 1
             first, last = sum(values[:count]) / count, sum(values[-count:]) / count
             tiles.append(Tile(label=label, before=form(first), value=form(last), note=note))
+    losses = values_of(history, Metric.EVALUATED_LOSS)
+    if losses:
+        note = f"nats per token; the lowest was {figure(min(losses))}"
+        tiles.append(Tile(label="Held-out loss", before=figure(losses[0]), value=figure(losses[-1]), note=note))
     return [*tiles, *_best_evaluations(history, unit)]
 
 

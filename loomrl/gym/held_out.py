@@ -41,6 +41,8 @@ def draw_held_out(mixture: TaskMixture, settings: EvaluationConfig) -> list[Task
         is_listed = all(listed is not None for listed in rows.values())
         count = everything if is_listed and settings.episodes is None else counts[name]
         draws += _draw_tasks(families, rows, settings.levels or LEVELS, min(count, everything) if is_listed else count)
+    if not by_environment:
+        raise ConfigError("environments=[]: there is nothing to evaluate on. Name one, such as --env Math.")
     if not draws:
         raise ConfigError(f"evaluation.levels={list(settings.levels or ())}: no held-out row has one of these levels.")
     return [draw if draw.seed >= 0 else replace(draw, seed=first + index) for index, draw in enumerate(draws)]

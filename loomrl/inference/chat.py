@@ -242,6 +242,11 @@ class ChatTemplate:
         except Exception as error:  # the boundary: templates are programs
             roles = ", ".join(message.role for message in messages) or "no messages"
             raise PolicyError(f"tokenizer {self._name!r}: its template refuses {roles}: {error}") from error
+        if any(m.role == "system" and m.content.strip() not in text for m in messages):
+            raise PolicyError(
+                f"tokenizer {self._name!r}: its template drops the system message, so the policy would not see it. "
+                "Say it in the user's first message, or give the folder a template that shows it."
+            )
         return str(text)
 
     def _encode(self, text: str) -> list[int]:

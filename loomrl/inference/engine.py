@@ -6,7 +6,7 @@ Axes: T tokens, K likeliest tokens at a position.
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.errors import PolicyError
+from loomrl.errors import PolicyError, unknown
 from loomrl.gym.host.rounds import SEAT
 from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
@@ -56,6 +56,8 @@ class Request:
     """The pictures in the prompt, in order."""
     top: int = 0
     """The number of likeliest tokens that `stream` reports beside each sampled one."""
+    adapter: str = ""
+    """The name under which the engine holds the adapter that answers; empty for the engine's own policy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -314,6 +316,19 @@ class Engine(ABC):
         """Fail open requests, which may have tokens of the current weights, and refuse work until others arrive."""
         self._hold.refuse(f"no completion: weights of version {self.version} were rejected: {cause}")
 
+    @property
+    def adapters(self) -> Collection[str]:
+        """The names that requests can give as their adapter."""
+        return ()
+
+    async def add_adapter(self, name: str, sealed: Sealed) -> None:
+        """Hold an adapter beside the engine's own policy, for requests that name it."""
+        raise Unsupported(f"adapter {name!r}: this engine holds one policy. Open engine.kind=torch for several.")
+
+    async def drop_adapter(self, name: str) -> None:
+        """Let go of an adapter, once the requests that have begun with it have ended."""
+        raise Unsupported(f"adapter {name!r}: this engine holds one policy.")
+
     async def close(self) -> None:
         """Release the memory. Open requests fail."""
         self._closed = True
@@ -339,6 +354,8 @@ class Engine(ABC):
         self._check_open()
         if self._unsound is not None:
             raise PolicyError(self._unsound)
+        if request.adapter and request.adapter not in self.adapters:
+            raise PolicyError("adapter " + unknown("name", request.adapter, sorted(self.adapters)))
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,7 +2,6 @@
 
 import random
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -14,6 +13,7 @@ from loomrl.gym.policy import Action, PolicyFactory
 from loomrl.gym.policy import open_policy as open_other_policy
 from loomrl.inference.chat import ChatTemplate, Transcript, open_chat
 from loomrl.inference.engine import Engine, Request
+from loomrl.inference.gguf import model_folder
 from loomrl.inference.open import Opening, open_engine
 from loomrl.types import Message, Tokens
 
@@ -83,13 +83,14 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
 def open_voice(choice: LanguagePolicy) -> Voice:
     """A language policy's model on a torch engine."""
     trusts = choice.trust_remote_code
+    folder = model_folder(choice.path)
     opening = Opening(
-        origin=Path(choice.path),
+        origin=folder,
         context=choice.context,
         slots=SLOTS,
         device="cuda" if torch.cuda.is_available() else "cpu",
         trust_remote_code=trusts,
         version=choice.version,
     )
-    chat = open_chat(choice.path, trust_remote_code=trusts)
+    chat = open_chat(folder, trust_remote_code=trusts)
     return Voice(open_engine(TorchEngineConfig(), opening), chat, choice.sampling, choice.context)

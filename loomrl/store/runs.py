@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from loomrl.config.sweep import Sweep
 
 STOP_ASKED = "run.stop_asked"
+MODEL = "run.model"
 BEGUN = ("run.started", "run.resumed")
 BY_A_PERSON = "stopped by "
 """Beginning of a result's `stopped` after a person's request."""
@@ -128,6 +129,19 @@ def start_run(db: LoomDB, run: Run) -> Claim:
         kind = "run.started" if before is None else "run.resumed"
         record(connection, kind, run.id, started, at=run.started_at)
         return Claim(run.id, len(_beginnings(connection, run.id)), run.code)
+
+
+def pin_model(db: LoomDB, run: str, file: Mapping[str, Any], *, at: float) -> None:
+    """Record the file of a run's first weights; a ConfigError if the run began with a file of other content."""
+    with db.write() as connection:
+        before = EVENTS.first(connection, EVENTS.select(subject=run).where(EVENTS.c.kind == MODEL))
+        if before is None:
+            record(connection, MODEL, run, dict(file), at=at)
+        elif before.data["sha256"] != file["sha256"]:
+            raise ConfigError(
+                f"run {run!r} began with {before.data['file']} of SHA-256 {before.data['sha256'][:12]}, and "
+                f"{file['file']} has {file['sha256'][:12]} now. Bring the file back, or name another --run."
+            )
 
 
 def hold(source: Source, claim: Claim) -> None:

@@ -36,6 +36,11 @@ class Metric(StrEnum):
         "evaluation/success",
         "Mean success on held-out tasks where the policy was evaluated, and only then; also per environment/family.",
     )
+    EVALUATED_LOSS = (
+        "evaluation/loss",
+        "Negative log-likelihood of the assistant's tokens in held-out conversations, in nats per token, where the "
+        "policy was evaluated.",
+    )
     EVALUATED_REWARD = "evaluation/reward", "Mean reward on held-out tasks where the policy was evaluated."
 
     RETURN = "return/training", "Mean return of the latest 100 episodes; absent until one has ended."
@@ -66,7 +71,7 @@ class Metric(StrEnum):
     POLICY_DRIFT_ALARM = "policy/drift_alarm", "1 where that difference is more than engine.checks.drift, else 0."
     POLICY_IMPORTANCE = "policy/importance", "Mean weight of a token against engine-learner mismatch; 1 is no mismatch."
 
-    SUPERVISED_LOSS = "supervised/loss", "Negative log-likelihood of demonstrated tokens, in nats."
+    SUPERVISED_LOSS = "supervised/loss", "Negative log-likelihood of demonstrated tokens, in nats per token."
 
     VALUE_LOSS = "value/loss", "Squared error of the value function."
     VALUE_EXPLAINED_VARIANCE = (

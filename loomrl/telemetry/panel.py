@@ -86,6 +86,7 @@ def _learning(names: Sequence[str]) -> list[Panel]:
         "held-out tasks": Metric.EVALUATED,
         "of the latest 100 episodes": Metric.SUCCESS_TOLD,
     }
+    losses = {"learnt from": Metric.SUPERVISED_LOSS, "held-out conversations": Metric.EVALUATED_LOSS}
     note = "Mean of the latest 100 episodes of training; of the greedy policy, where it was evaluated."
     return [
         Panel(TITLES[Metric.RETURN], note, returns, form=amount),
@@ -94,7 +95,7 @@ def _learning(names: Sequence[str]) -> list[Panel]:
         Panel(TITLES[Metric.SUCCESS], "Share of attempts that did what was asked.", successes, (0, 1), percent),
         Panel(TITLES[Metric.REWARD_TOTAL], "Mean of an attempt, and the parts it is made of.", rewards),
         Panel("Level", "Mean of the tasks attempted, 1 to 10.", {"level": Metric.LEVEL}),
-        _panel(TITLES[Metric.SUPERVISED_LOSS], Metric.SUPERVISED_LOSS),
+        Panel(TITLES[Metric.SUPERVISED_LOSS], Metric.SUPERVISED_LOSS.meaning, losses),
         _panel(TITLES[Metric.PREFERENCE_ACCURACY], Metric.PREFERENCE_ACCURACY, percent),
     ]
 

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -13,6 +14,7 @@ from loomrl.config import DataSelection, Experiment
 from loomrl.errors import ConfigError, DataError
 from loomrl.experiments.data import settled
 from loomrl.experiments.policies import exported
+from loomrl.feedback.content import Contents
 from loomrl.feedback.dataset import freeze
 from loomrl.store import beside, open_store
 from loomrl.store.datasets import Dataset, list_policies_trained_on, read_rows
@@ -111,6 +113,35 @@ def test_resumed_run_makes_each_update_once_and_equals_one_that_never_stopped(pr
     assert same(whole, parts)
     assert first[:3] + rest == seen
     assert len(seen) == 6, "train.updates is less than two passes"
+
+
+def test_sft_imitates_what_was_recorded_and_rl_begins_with_what_it_made(production: Path) -> None:
+    made = data(production, holdout=0.3)
+    algo = opened(
+        production, "sft", made.id, run="sft", **{"data.epochs": 2, "evaluation.every": 2, "train.updates": 99}
+    )
+    history = train(algo)
+    whole = weights(algo)
+    algo.stop()
+    per_pass = -(-made.content["sizes"]["train"] // 16)
+    assert algo.stopped == f"2 passes over data set {made.id} done"
+    assert len(history) == 1 + 2 * per_pass
+    with open_store(url(production)) as db, Contents(url(production)) as contents:
+        attempts = [contents.read(row) for row in read_rows(db, made.id, part="holdout")]
+    drawn = [attempt.tokens.logprobs_T[attempt.tokens.mask_T] for attempt in attempts if attempt and attempt.tokens]
+    assert history[0] == {Metric.EVALUATED_LOSS: pytest.approx(-np.concatenate(drawn).mean(), abs=1e-4)}
+    assert history[-1][Metric.EVALUATED_LOSS] != pytest.approx(history[0][Metric.EVALUATED_LOSS], abs=1e-3)
+    assert [Metric.EVALUATED in line for line in history] == [n > 0 and n % 2 == 0 for n in range(len(history))]
+    assert Metric.REWARD_TOTAL not in history[-1]
+    last = f"sft/{2 * per_pass}"
+    with open_store(url(production)) as db:
+        assert lineage(db, last)["made_from"]["data"]["dataset"] == made.id
+        assert last in list_policies_trained_on(db, made.id)
+    begun = {"parent": last, "algorithm.model.build": None, "train.updates": 1}
+    after = build(production, "grpo", run="after-sft", **begun)
+    after.begin()
+    assert same(weights(after), whole)
+    after.stop()
 
 
 def test_run_that_begins_with_a_later_version_knows_how_old_the_answers_are(production: Path) -> None:

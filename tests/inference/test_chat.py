@@ -136,6 +136,14 @@ def test_a_tokenizer_that_does_not_round_trip_is_refused(tokenizer: PreTrainedTo
         ChatTemplate(tokenizer)
 
 
+def test_a_system_message_that_the_template_drops_is_a_policy_error() -> None:
+    dropping = "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    chat = ChatTemplate(tiny_tokenizer(dropping + "{% if add_generation_prompt %}<|assistant|>{% endif %}"))
+    assert chat.opening((Message("user", "Hi."),)).ids.size
+    with pytest.raises(PolicyError, match=r"its template drops the system message.*Say it in the user's first message"):
+        chat.opening((Message("system", "Be brief."), Message("user", "Hi.")))
+
+
 def test_a_role_that_the_template_refuses_is_a_policy_error() -> None:
     refusal = "{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
     strict = TEMPLATE.replace("{{ m.content }}", refusal + "{{ m.content }}")

@@ -5,30 +5,28 @@ next update from the same trajectories, and a pass trains none twice: how far it
 """
 
 import logging
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure, staleness
+from loomrl.algorithms.language.passes import DataPasses
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.served.item import ServedItem, batches, items_of
 from loomrl.algorithms.language.served.lesson import Teacher
-from loomrl.algorithms.timing import Pace, Phases
-from loomrl.config import DPO, KTO, RAFT, DatasetConfig, LanguagePolicy
+from loomrl.algorithms.timing import Phases
+from loomrl.config import DPO, KTO, RAFT, Experiment, LanguagePolicy
 from loomrl.errors import ConfigError, DataError
 from loomrl.feedback.content import Contents
 from loomrl.gym.task_mixture import TaskMixture
-from loomrl.run.ledger import VersionLedger
 from loomrl.store import LoomDB
-from loomrl.store.datasets import DatasetRow, find_dataset, read_rows
+from loomrl.store.datasets import Dataset, DatasetRow, find_dataset, read_rows
 from loomrl.store.feedback import feedback_of
 from loomrl.store.policies import lineage
-from loomrl.store.runs import Claim
 from loomrl.telemetry.metric import Metric
 from loomrl.types import NO_VERSION, Failure, Feedback, Group, Reward, Tokens, Trajectory, Turn
 
@@ -95,56 +93,28 @@ GONE = Failure("data", "Gone", "the trajectory was deleted after the data set wa
 LATE = Failure("staleness", "Late", "sampled by a version that is too old: raise hub.max_staleness")
 
 
-class ServedCollector:
-    """The groups of one run from a data set. `done` counts its updates."""
+class ServedCollector(DataPasses):
+    """The groups of one run from a data set."""
 
     def __init__(self, resolved: Resolved, run: str, mixture: TaskMixture, *, contents: Contents, db: LoomDB) -> None:
-        settings = resolved.experiment.data
-        assert settings is not None, "else there are rollouts"
-        self.experiment = resolved.experiment
-        self.run = run
-        self.mixture = mixture
-        self.done = 0
-        self._ended: str | None = None
-        self._settings: DatasetConfig = settings
+        dataset = dataset_of(resolved.experiment, db)
+        super().__init__(resolved.experiment, run, mixture, about={"dataset": dataset.id, "sha256": dataset.sha256})
         self._contents = contents
         self._teacher = Teacher(resolved)
         self._compares = not isinstance(resolved.algorithm, KTO | DPO | RAFT)
         parent = self.experiment.parent
         self._ancestry = Ancestry.of(db, parent, resolved.algorithm.model.path)
-        self._dataset = find_dataset(db, settings.dataset)
-        rows = read_rows(db, self._dataset.id, part="train")
+        rows = read_rows(db, dataset.id, part="train")
         items = items_of(resolved.algorithm, rows, _said(db, rows))
         if self._compares:
             items = _of_ancestors(items, self._ancestry, parent or resolved.algorithm.model.path)
-        self._plan = [batch for epoch in range(settings.epochs) for batch in self._pass(items, epoch)]
+        self._plan = [batch for epoch in range(self._settings.epochs) for batch in self._pass(items, epoch)]
         self._refuse_stale()
 
     @property
-    def limit(self) -> int:
-        """Updates in all."""
-        return min(self.experiment.train.updates, len(self._plan))
-
-    @property
-    def over(self) -> str | None:
-        """The reason why no update is left."""
-        if self.done < self.limit:
-            return self._ended
-        passes = f"{self._settings.epochs} pass{'es' if self._settings.epochs > 1 else ''} over"
-        ended = self.done < self.experiment.train.updates
-        return f"{passes} data set {self._dataset.id} done" if ended else f"all {self.done} updates done"
-
-    def end(self, reason: str) -> None:
-        """Make no further update, unless one is asked for."""
-        self._ended = reason
-
-    def samples_with(self, version: int) -> bool:
-        """False: others have sampled all there is."""
-        return False
-
-    def timing(self, pace: Pace, clock: Phases) -> dict[str, float]:
-        """The engines' rate, which is 0."""
-        return pace.in_turns(clock.spent(Metric.TIME_ROLLOUT))
+    @override
+    def planned(self) -> int:
+        return len(self._plan)
 
     def collect(self, policy: LanguagePolicy, clock: Phases) -> tuple[list[Group], dict[str, float]]:
         """The trajectories of this update by domain, with their frozen rewards, and their metrics.
@@ -171,38 +141,9 @@ class ServedCollector:
             return lesson_of(algorithm, groups, version=self.done)
         return self._teacher.lesson(self._batch(), {t.id: t for group in groups for t in group.trajectories})
 
-    def advance(self, groups: Sequence[Group]) -> None:
-        """Update `done + 1` was made from these groups."""
-        self.done += 1
-
     def score(self, mean: float | None) -> float | None:
         """None: what earlier answers earned says nothing about the policy that learns from them."""
         return None
-
-    def ledger(self, db: LoomDB, claim: Claim) -> VersionLedger:
-        """The run's versions, each of which names the data set; the first one has the served policy for a parent."""
-        about = {"dataset": self._dataset.id, "sha256": self._dataset.sha256}
-        return VersionLedger(
-            experiment=self.experiment,
-            db=db,
-            clock=time.time,
-            claim=claim,
-            file="line.json",
-            data=lambda state: {**about, "updates": state["done"]},
-            parent=self.experiment.parent,
-        )
-
-    def checkpoint_state(self, url: str) -> dict[str, Any]:
-        """The state needed to resume, wherever the checkpoint is."""
-        return self.state_dict()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state needed to resume, as JSON."""
-        return {"done": self.done}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        self.done = state["done"]
 
     def _batch(self) -> list[ServedItem]:
         return self._plan[self.done]
@@ -244,6 +185,15 @@ class ServedCollector:
                 f"that are {last} versions old or more. Set hub.max_staleness={last}, a larger data.batch than "
                 f"{self._settings.batch}, or fewer train.updates."
             )
+
+
+def dataset_of(experiment: Experiment, db: LoomDB) -> Dataset:
+    """The data set of an experiment's `data`."""
+    data = experiment.data
+    assert data is not None, "else there are rollouts"
+    if data.dataset is None:
+        raise ConfigError(f"{data.origin}: only algorithm.kind=sft reads a file. Name a data set, data.dataset=ID.")
+    return find_dataset(db, data.dataset)
 
 
 def _said(db: LoomDB, rows: Sequence[DatasetRow]) -> dict[str, list[Feedback]]:

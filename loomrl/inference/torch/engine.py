@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections import deque
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,13 +12,14 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from loomrl.errors import PolicyError
+from loomrl.errors import PolicyError, unknown
 from loomrl.inference.engine import CLOSED, Completion, Engine, EngineTurn, Pieces, Request, Sight, check_prompt
+from loomrl.inference.torch.adapters import LowRankAdapter
 from loomrl.inference.torch.fused import open_network
 from loomrl.inference.torch.network import CachedNetwork
 from loomrl.inference.torch.rows import OpenRequest, RowDraw, Rows, TokenFeed, draw
 from loomrl.inference.vision import Vision, check_sights
-from loomrl.inference.weights.sealed import Sealed, load_weights, read_back
+from loomrl.inference.weights.sealed import Sealed, checksums, identify, load_weights, not_what_was_sealed, read_back
 
 TURNS = 8
 """Turns of the event loop after a request ends, so that follow-up requests can join the next step; and after every
@@ -26,13 +29,21 @@ FILL_TOKENS = 8192
 """Maximum prompt tokens in one forward pass, padding included; a single longer prompt is allowed."""
 
 
-Key = tuple[bytes, tuple[Sight, ...]]
+Key = tuple[bytes, tuple[Sight, ...], LowRankAdapter | None]
+
+
+class Base(NamedTuple):
+    """The weights that adapters are additions to."""
+
+    identity: str
+    checksums: Mapping[str, str]
 
 
 class TorchEngine(Engine):
     """Samples from a Hugging Face model that it owns: its weights change only through `load`.
 
-    A step reads one token in every open request and samples the next. Steps run on the event loop that awaits
+    The model is the base of any number of adapters: `load` takes all weights, or the adapter for requests that name
+    none. A step reads one token in every open request and samples the next. Steps run on the event loop that awaits
     `generate`; a new loop may take over once the previous one has ended.
     """
 
@@ -48,6 +59,9 @@ class TorchEngine(Engine):
         super().__init__(version)
         self._network: CachedNetwork | None = open_network(model, slots=slots, context=context, vision=vision)
         self._constants = {name: tensor.clone() for name, tensor in self._network.constants().items()}
+        self._base: Base | None = None
+        self._own: LowRankAdapter | None = None
+        self._adapters: dict[str, LowRankAdapter] = {}
         self._slots = slots
         self._context = context
         self._vocabulary = int(model.config.get_text_config().vocab_size)
@@ -81,7 +95,8 @@ class TorchEngine(Engine):
     def _enter(self, request: Request, turn: EngineTurn, feed: TokenFeed | None) -> OpenRequest:
         """Put a request into the queue, and see to it that steps are made."""
         self._attach(asyncio.get_running_loop())
-        opened = OpenRequest(request, turn, asyncio.get_running_loop().create_future(), feed)
+        adapter = self._adapters[request.adapter] if request.adapter else None
+        opened = OpenRequest(request, turn, asyncio.get_running_loop().create_future(), feed, adapter)
         opened.answer.add_done_callback(lambda _: turn.end())
         self._waiting.append(opened)
         if self._pump is None or self._pump.done():
@@ -94,15 +109,69 @@ class TorchEngine(Engine):
         """If the memory then differs from what was copied into it, the engine refuses work until other weights come."""
         sealed.verify()
         model = self._open_network().model
-        load_weights(model, sealed.weights, sealed.version)
+        if sealed.base is not None:
+            self._own = self._open_adapter(sealed)
+        elif self._adapters:
+            raise PolicyError(
+                f"weights of version {sealed.version}: the adapters {', '.join(self._adapters)} are additions to the "
+                "weights that the engine has. Drop them first."
+            )
+        else:
+            load_weights(model, sealed.weights, sealed.version)
+            self._own = None
+            self._base = None
         self._stale = True
         try:
-            read_back(model, sealed)
+            if self._own is not None:
+                self._read_adapter(self._own, sealed)
+            else:
+                read_back(model, sealed)
             self._read_constants(sealed.version)
         except PolicyError as error:
             self._unsound = str(error)
             self._fail(self._unsound.rstrip("."))
             raise
+
+    @property
+    @override
+    def adapters(self) -> Collection[str]:
+        return self._adapters.keys()
+
+    @override
+    async def add_adapter(self, name: str, sealed: Sealed) -> None:
+        self._check_open()
+        if not name or name in self._adapters:
+            raise PolicyError(f"adapter {name!r}: the name is {'taken' if name else 'empty'}. Give another one.")
+        sealed.verify()
+        adapter = self._open_adapter(sealed)
+        self._read_adapter(adapter, sealed)
+        self._adapters[name] = adapter
+
+    @override
+    async def drop_adapter(self, name: str) -> None:
+        if self._adapters.pop(name, None) is None:
+            raise PolicyError("adapter " + unknown("name", name, sorted(self._adapters)))
+
+    def _open_adapter(self, sealed: Sealed) -> LowRankAdapter:
+        """An adapter in the engine's memory; a PolicyError if it belongs to another base, or does not fit."""
+        weights = self._open_network().model.state_dict()
+        if self._base is None:
+            self._base = Base(identify(weights.items()), checksums(weights))
+        if sealed.base != self._base.identity:
+            raise PolicyError(
+                f"adapter of version {sealed.version}: it was trained on base {str(sealed.base)[:12]}, the engine has "
+                f"base {self._base.identity[:12]}. Open the engine with the model that the adapter's run began with."
+            )
+        return self._open_network().adapted.open(sealed)
+
+    def _read_adapter(self, adapter: LowRankAdapter, sealed: Sealed) -> None:
+        """A PolicyError if the adapter is not what was sealed, or its base no longer what it was."""
+        adapter.read_back(sealed)
+        assert self._base is not None
+        now = checksums(self._open_network().model.state_dict())
+        wrong = [name for name, was in self._base.checksums.items() if now[name] != was]
+        if wrong:
+            raise not_what_was_sealed(sealed, wrong)
 
     def _read_constants(self, version: int) -> None:
         now = self._open_network().constants()
@@ -198,10 +267,15 @@ class TorchEngine(Engine):
             text = self._rows.read(row)
             key = self._key(row, text)
             if len(text) and key in known:
-                self._open_network().join(known[key], row, text)
+                self._open_network().join(known[key], row, text, key[2])
             elif len(text):
                 same.setdefault(key, []).append(row)
-        groups = sorted(same.values(), key=lambda group: len(self._rows.read(group[0])))
+        for adapter in dict.fromkeys(key[2] for key in same):
+            self._fill_with(adapter, [group for key, group in same.items() if key[2] is adapter])
+
+    def _fill_with(self, adapter: LowRankAdapter | None, groups: list[list[int]]) -> None:
+        """Read the prompts of groups of rows with one adapter."""
+        groups.sort(key=lambda group: len(self._rows.read(group[0])))
         while groups:
             longest = len(self._rows.read(groups[-1][0]))
             batch = groups[-max(1, FILL_TOKENS // longest) :]
@@ -209,25 +283,37 @@ class TorchEngine(Engine):
             prompts = [self._rows.read(group[0]) for group in batch]
             places = [(row, prompt) for prompt, group in enumerate(batch) for row in group]
             sights = [self._rows.opened[group[0]].request.sights for group in batch]
-            self._open_network().fill(prompts, [row for row, _ in places], [prompt for _, prompt in places], sights)
+            rows, prompt_of = zip(*places, strict=True)
+            self._open_network().fill(prompts, rows, prompt_of, sights, adapter)
 
     def _key(self, row: int, text_T: NDArray[np.int32]) -> Key:
-        """The key of rows with equal keys and values: text and pictures."""
-        return text_T.tobytes(), self._rows.opened[row].request.sights
+        """The key of rows with equal keys and values: text, pictures and adapter."""
+        opened = self._rows.opened[row]
+        return text_T.tobytes(), opened.request.sights, self._adapter(opened)
+
+    def _adapter(self, opened: OpenRequest) -> LowRankAdapter | None:
+        """The adapter of the request's next token."""
+        return opened.adapter if opened.request.adapter else self._own
+
+    def _version_of(self, opened: OpenRequest) -> int:
+        return opened.adapter.version if opened.adapter is not None else self._version
 
     def _advance(self) -> int:
         """Sample one token in every row and answer those that ended; returns their number."""
         columns = self._rows.columns()
         x = torch.from_numpy(columns).to(self._open_network().model.device)
-        logits_NV = self._open_network().step(x[0].long(), x[1].long(), int(columns[1].max()) + 1)
+        adapters = [self._adapter(opened) for opened in self._rows.opened]
+        logits_NV = self._open_network().step(x[0].long(), x[1].long(), int(columns[1].max()) + 1, adapters)
         found = draw(logits_NV, x[2], x[3] if columns[3].min() < 1 else None, x[4])
         drawn = torch.stack([found.token_N.double(), found.logprob_N.double()]).cpu().numpy()
         entropies_N = found.entropy().cpu().numpy() if self._rows.want_entropies else None
-        ended = self._rows.append(drawn[0].astype(np.int64), drawn[1], self._version, entropies_N)
+        version_N = np.array([self._version_of(opened) for opened in self._rows.opened], np.int32)
+        ended = self._rows.append(drawn[0].astype(np.int64), drawn[1], version_N, entropies_N)
         self._hand_out(drawn, found)
         broken = np.flatnonzero(~np.isfinite(drawn[1]))
         for row in broken:
-            self._answer(self._rows.opened[row], f"weights of version {self._version} gave logits that are not finite")
+            opened = self._rows.opened[row]
+            self._answer(opened, f"weights of version {version_N[row]} gave logits that are not finite")
             self._open_network().clear(int(row))
         for row in ended:
             if not self._rows.opened[row].answer.done():
@@ -247,7 +333,7 @@ class TorchEngine(Engine):
             assert opened.feed is not None
             top = opened.request.top
             likeliest = (ids_NK[row][:top], logprobs_NK[row][:top]) if top else None
-            opened.feed.add(int(drawn_2N[0, row]), float(drawn_2N[1, row]), self._version, likeliest)
+            opened.feed.add(int(drawn_2N[0, row]), float(drawn_2N[1, row]), self._version_of(opened), likeliest)
 
     def _remove(self, rows: set[int] | list[int]) -> None:
         for source, target, length in self._rows.remove(rows):

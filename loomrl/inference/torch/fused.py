@@ -20,6 +20,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Sight
 from loomrl.inference.experts import ExpertHead
+from loomrl.inference.torch.adapters import AdapterRows, LowRankAdapter, Parts
 from loomrl.inference.torch.network import FIXED_ROTATIONS, CachedNetwork
 from loomrl.inference.torch.prefix import NOTHING, Prefix, PrefixArrangement, Prefixes, attend
 from loomrl.inference.vision import Vision
@@ -28,6 +29,7 @@ PREFIX_BYTES = 2**20
 """The cost of a prefix in a layer's step, as keys and values that could be read instead: some ten small operations."""
 JOINING = 4
 """The number of members of a group that are expected to join one whose prompt has been read into its row."""
+QKV = ("q_proj", "k_proj", "v_proj")
 KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 
 
@@ -48,6 +50,10 @@ class FusedLayer:
     before_mlp: Tensor
     gate_up: Tensor
     down: nn.Linear
+    qkv_parts: Parts
+    out_parts: Parts
+    gate_up_parts: Parts
+    down_parts: Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class FusedNetwork(CachedNetwork):
         self._width = int(self._body.layers[0].self_attn.head_dim)
         self._queries = int(config.num_attention_heads)
         self._heads = int(config.num_key_value_heads)
-        self._layers = [_merge(layer) for layer in self._body.layers]
+        self._layers = [_merge(layer, f"model.layers.{index}") for index, layer in enumerate(self._body.layers)]
         self._head: Any = model.get_output_embeddings()
         self._cos_C1D, self._sin_C1D = self._angles()
         self._in_products = model.dtype == torch.float32 and model.device.type == "cpu"
@@ -96,35 +102,37 @@ class FusedNetwork(CachedNetwork):
         rows: Sequence[int],
         prompt_of: Sequence[int],
         sights: Sequence[Sequence[Sight]] = (),
+        adapter: LowRankAdapter | None = None,
     ) -> None:
         """Read prompts into rows, or outside of them where that makes a step cheaper: there each is read once, and the
         rows, of which all are read as far as the longest, are short.
 
         What goes on from a prompt outside is read from there on.
         """
-        after = [self._prefixes.longest(prompt) for prompt in prompts]
+        after = [self._prefixes.longest(prompt, adapter) for prompt in prompts]
         for prefix in dict.fromkeys(after):
             of = {prompt: place for place, prompt in enumerate(p for p, found in enumerate(after) if found is prefix)}
             places = [(row, of[prompt]) for row, prompt in zip(rows, prompt_of, strict=True) if prompt in of]
-            self._fill_after(prefix, [prompts[prompt] for prompt in of], places)
+            texts = [prompts[prompt] for prompt in of]
+            with self.adapted.reading(adapter):
+                self._fill_after(prefix, texts, places) if prefix else self._fill_whole(texts, places, adapter)
 
-    def _fill_after(self, prefix: Prefix | None, texts: Sequence[NDArray[np.int32]], places: Places) -> None:
+    def _fill_after(self, prefix: Prefix, texts: Sequence[NDArray[np.int32]], places: Places) -> None:
         """Read what follows a prefix."""
-        if prefix is None:
-            self._fill_whole(texts, places)
-            return
         rest = [text[prefix.length :] for text in texts]
         if max(map(len, rest)):
             self._read(rest, [row for row, _ in places], [text for _, text in places], after=prefix)
         for row, _ in places:
             self._prefixes[row] = prefix
 
-    def _fill_whole(self, prompts: Sequence[NDArray[np.int32]], places: Places) -> None:
+    def _fill_whole(self, prompts: Sequence[NDArray[np.int32]], places: Places, adapter: LowRankAdapter | None) -> None:
         """Read prompts from their first token."""
         saved_P = [self._bytes(len(ids_T)) * (max(row for row, _ in places) + 1) for ids_T in prompts]
         all_out = self._in_products and max(saved_P) >= (self._prefixes.distinct() + len(prompts)) * PREFIX_BYTES
         worth = [all_out and saved >= PREFIX_BYTES for saved in saved_P]
-        found = [Prefix(ids_T.copy() if out else NOTHING) for ids_T, out in zip(prompts, worth, strict=True)]
+        found = [
+            Prefix(ids_T.copy() if out else NOTHING, adapter=adapter) for ids_T, out in zip(prompts, worth, strict=True)
+        ]
         own = [place for place in places if not worth[place[1]]]
         outside = {prompt: prefix for prompt, prefix in enumerate(found) if worth[prompt]}
         self._read(prompts, [row for row, _ in own], [prompt for _, prompt in own], prefixes=outside)
@@ -139,11 +147,13 @@ class FusedNetwork(CachedNetwork):
         self.kept.copy(source, target, length - prefix.length)
         self._prefixes[target] = prefix
 
-    def join(self, source: int, target: int, prompt_T: NDArray[np.int32]) -> None:
+    def join(
+        self, source: int, target: int, prompt_T: NDArray[np.int32], adapter: LowRankAdapter | None = None
+    ) -> None:
         """Let row `target` begin with the prompt that row `source` begins with; more rows are expected to."""
         worth = self._in_products and JOINING * self._bytes(len(prompt_T)) >= PREFIX_BYTES
         if worth and not self._prefixes[source].length:
-            self._prefixes[source] = self.kept.split(source, prompt_T.copy())
+            self._prefixes[source] = self.kept.split(source, Prefix(prompt_T.copy(), adapter=adapter))
         self.copy(source, target, len(prompt_T))
 
     def empty(self, row: int) -> None:
@@ -159,18 +169,26 @@ class FusedNetwork(CachedNetwork):
         super().clear(row)
         self._prefixes[row] = None
 
-    def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
-        """The logits after one more token in each of the first N rows, none longer than `length` then."""
+    def _step(self, ids_N: Tensor, position_N: Tensor, length: int, rows: AdapterRows | None) -> Tensor:
         place = self._place(position_N, length)
         x_NW = self._body.embed_tokens(ids_N)
         for index, (layer, kept) in enumerate(zip(self._layers, self.kept.layers, strict=True)):
-            q_NAD, k_NHD, v_NHD = self._project(layer, x_NW, place)
+            q_NAD, k_NHD, v_NHD = self._project(layer, x_NW, place, rows)
             for kept_SHCD, new_NHD in zip(kept, (k_NHD, v_NHD), strict=True):
                 kept_SHCD.view(-1, self._width).index_copy_(0, place.slot_X, new_NHD.reshape(-1, self._width))
-            attended_NAD = self._attend(q_NAD, index, place)
-            x_NW = _add(x_NW, attended_NAD.reshape(len(x_NW), -1), layer.out)
-            gate, up = linear(self._norm(x_NW, layer.before_mlp), layer.gate_up).chunk(2, dim=-1)
-            x_NW = _add(x_NW, silu(gate).mul_(up), layer.down)
+            attended = self._attend(q_NAD, index, place).reshape(len(x_NW), -1)
+            x_NW = _add(x_NW, attended, layer.out)
+            if rows is not None:
+                rows.add(attended, layer.out_parts, x_NW)
+            normed_NW = self._norm(x_NW, layer.before_mlp)
+            both = linear(normed_NW, layer.gate_up)
+            if rows is not None:
+                rows.add(normed_NW, layer.gate_up_parts, both)
+            gate, up = both.chunk(2, dim=-1)
+            inner = silu(gate).mul_(up)
+            x_NW = _add(x_NW, inner, layer.down)
+            if rows is not None:
+                rows.add(inner, layer.down_parts, x_NW)
         logits_NV: Tensor = self._head(self._norm(x_NW, self._body.norm.weight))
         return logits_NV
 
@@ -203,9 +221,14 @@ class FusedNetwork(CachedNetwork):
             prefixes,
         )
 
-    def _project(self, layer: FusedLayer, x_NW: Tensor, place: StepPlace) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(
+        self, layer: FusedLayer, x_NW: Tensor, place: StepPlace, rows: AdapterRows | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, normalised if the model does so, and rotated; values."""
-        joint = linear(self._norm(x_NW, layer.before_attention), layer.qkv, layer.qkv_bias)
+        normed_NW = self._norm(x_NW, layer.before_attention)
+        joint = linear(normed_NW, layer.qkv, layer.qkv_bias)
+        if rows is not None:
+            rows.add(normed_NW, layer.qkv_parts, joint)
         q_NAD, k_NHD, v_NHD = joint.view(len(x_NW), -1, self._width).split(
             [self._queries, self._heads, self._heads], dim=1
         )
@@ -254,11 +277,11 @@ def _add(x_NW: Tensor, y: Tensor, layer: nn.Linear) -> Tensor:
     return torch.addmm(x_NW, y, layer.weight.t())
 
 
-def _merge(layer: Any) -> FusedLayer:
+def _merge(layer: Any, name: str) -> FusedLayer:
     attention = layer.self_attn
     mlp = layer.mlp
     biased = attention.q_proj.bias is not None
-    parts = [attention.q_proj, attention.k_proj, attention.v_proj]
+    parts = [attention.get_submodule(part) for part in QKV]
     normed = isinstance(layer, Qwen3DecoderLayer)
     return FusedLayer(
         layer.input_layernorm.weight,
@@ -270,6 +293,10 @@ def _merge(layer: Any) -> FusedLayer:
         layer.post_attention_layernorm.weight,
         _join([mlp.gate_proj.weight, mlp.up_proj.weight]),
         _lay_out(mlp.down_proj),
+        [(f"{name}.self_attn.{part}", len(attention.get_submodule(part).weight)) for part in QKV],
+        [(f"{name}.self_attn.o_proj", len(attention.o_proj.weight))],
+        [(f"{name}.mlp.{part}", len(mlp.get_submodule(part).weight)) for part in ("gate_proj", "up_proj")],
+        [(f"{name}.mlp.down_proj", len(mlp.down_proj.weight))],
     )
 
 

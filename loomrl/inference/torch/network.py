@@ -20,6 +20,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicS
 
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Sight
+from loomrl.inference.torch.adapters import AdaptedModel, AdapterRows, LowRankAdapter
 from loomrl.inference.torch.prefix import Prefix
 from loomrl.inference.vision import Vision, embed_with_pictures
 
@@ -41,10 +42,9 @@ class KeyValues:
             for x_SHCD in tensors:
                 x_SHCD[target, :, :length] = x_SHCD[source, :, :length]
 
-    def split(self, row: int, prompt_T: NDArray[np.int32]) -> Prefix:
-        """Take a row's prompt out of it: what follows moves to the beginning."""
-        prefix = Prefix(prompt_T)
-        length = len(prompt_T)
+    def split(self, row: int, prefix: Prefix) -> Prefix:
+        """Take a row's prompt out of it into an empty prefix: what follows moves to the beginning."""
+        length = prefix.length
         for key_SHCD, value_SHCD in self.layers:
             prefix.add(key_SHCD[row], value_SHCD[row])
             for x_SHCD in (key_SHCD, value_SHCD):
@@ -155,9 +155,11 @@ class CachedNetwork:
         known = getattr(model.config.get_text_config(), "max_position_embeddings", context)
         if context > known:
             raise ConfigError(
-                f"context={context}: a {model.config.model_type} with positions up to {known} has no more."
+                f"context={context} exceeds the {known} positions of this {model.config.model_type}: beyond them its "
+                f"answers are noise. Set algorithm.model.context={known} or less."
             )
         self.kept = KeyValues(model, slots=slots, context=context)
+        self.adapted = AdaptedModel(self.model)
         self._context = context
         self._position_C = torch.arange(context, device=model.device)
 
@@ -167,9 +169,11 @@ class CachedNetwork:
         rows: Sequence[int],
         prompt_of: Sequence[int],
         sights: Sequence[Sequence[Sight]] = (),
+        adapter: LowRankAdapter | None = None,
     ) -> None:
-        """Read prompts with their pictures; row `rows[i]` then holds prompt `prompt_of[i]`."""
-        self._read(prompts, rows, prompt_of, sights=sights)
+        """Read prompts with their pictures and one adapter; row `rows[i]` then holds prompt `prompt_of[i]`."""
+        with self.adapted.reading(adapter):
+            self._read(prompts, rows, prompt_of, sights=sights)
 
     def _read(
         self,
@@ -207,7 +211,9 @@ class CachedNetwork:
         """Let row `target` begin as row `source` does, up to `length`."""
         self.kept.copy(source, target, length)
 
-    def join(self, source: int, target: int, prompt_T: NDArray[np.int32]) -> None:
+    def join(
+        self, source: int, target: int, prompt_T: NDArray[np.int32], adapter: LowRankAdapter | None = None
+    ) -> None:
         """Let row `target` begin with the prompt that row `source` begins with; more rows are expected to."""
         self.copy(source, target, len(prompt_T))
 
@@ -221,8 +227,16 @@ class CachedNetwork:
         """Zero what a row has read."""
         self.kept.clear(row)
 
-    def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
-        """The logits after one more token in each of the first N rows, none longer than `length` then."""
+    def step(
+        self, ids_N: Tensor, position_N: Tensor, length: int, adapters: Sequence[LowRankAdapter | None] = ()
+    ) -> Tensor:
+        """The logits after one more token in each of the first N rows, none longer than `length` then; each row with
+        its adapter.
+        """
+        with self.adapted.stepping(adapters) as rows:
+            return self._step(ids_N, position_N, length, rows)
+
+    def _step(self, ids_N: Tensor, position_N: Tensor, length: int, rows: AdapterRows | None) -> Tensor:
         output = self.model(
             input_ids=ids_N[:, None],
             position_ids=position_N[:, None],

@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from loomrl.inference.torch.adapters import LowRankAdapter
+
 NOTHING = np.zeros(0, np.int32)
 
 
@@ -23,6 +25,8 @@ class Prefix:
     ids_T: NDArray[np.int32]
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """[H, D, P] keys, in the order in which few queries read them fastest, and [H, P, D] values."""
+    adapter: LowRankAdapter | None = None
+    """The adapter that it was read with."""
 
     @property
     def length(self) -> int:
@@ -37,9 +41,8 @@ class Prefix:
 
     def cut(self, length: int) -> "Prefix":
         """Its first positions."""
-        return Prefix(
-            self.ids_T[:length], [(key_HDP[..., :length], value_HPD[:, :length]) for key_HDP, value_HPD in self.layers]
-        )
+        layers = [(key_HDP[..., :length], value_HPD[:, :length]) for key_HDP, value_HPD in self.layers]
+        return Prefix(self.ids_T[:length], layers, self.adapter)
 
 
 class Attended(NamedTuple):
@@ -125,11 +128,13 @@ class Prefixes:
         self._of = [None] * len(self._of)
         self._known = None
 
-    def longest(self, ids_T: NDArray[np.int32]) -> Prefix | None:
-        """The longest one that these ids go on from."""
+    def longest(self, ids_T: NDArray[np.int32], adapter: LowRankAdapter | None) -> Prefix | None:
+        """The longest one of this adapter that these ids go on from."""
         found: Prefix | None = None
         for prefix in dict.fromkeys(self._of):
-            if prefix is not None and (found.length if found else 0) < prefix.length <= len(ids_T):
+            if prefix is None or prefix.adapter is not adapter:
+                continue
+            if (found.length if found else 0) < prefix.length <= len(ids_T):
                 found = prefix if np.array_equal(ids_T[: prefix.length], prefix.ids_T) else found
         return found
 

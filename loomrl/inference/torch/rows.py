@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loomrl.inference.engine import Completion, CompletionPiece, EngineTurn, FinishReason, Request, Top
+from loomrl.inference.torch.adapters import LowRankAdapter
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +125,8 @@ class OpenRequest:
     turn: EngineTurn
     answer: asyncio.Future[Completion]
     feed: TokenFeed | None = None
+    adapter: LowRankAdapter | None = None
+    """The adapter that the request names."""
 
 
 class Rows:
@@ -197,7 +200,7 @@ class Rows:
         self,
         ids_N: NDArray[np.int64],
         logprobs_N: NDArray[np.float64],
-        version: int,
+        version_N: NDArray[np.int32],
         entropies_N: NDArray[np.float32] | None = None,
     ) -> NDArray[np.int64]:
         """Append the sampled tokens; returns the rows that ended."""
@@ -206,7 +209,7 @@ class Rows:
         at_N = self._length_S[:count]
         self._ids_SC[row_N, at_N] = ids_N
         self._logprobs_SC[row_N, at_N] = logprobs_N
-        self._versions_SC[row_N, at_N] = version
+        self._versions_SC[row_N, at_N] = version_N
         if entropies_N is not None:
             self._entropies_SC[row_N, at_N] = entropies_N
         self._length_S[:count] += 1

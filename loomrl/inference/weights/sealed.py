@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,8 @@ class Sealed:
     version: int
     weights: Weights
     checksums: Mapping[str, str]
+    base: str | None = None
+    """If these are low-rank additions (`weights.adapter`): `identify` of the weights to which they are added."""
 
     def verify(self) -> None:
         """A PolicyError names the tensors that are missing, unexpected or changed."""
@@ -42,9 +44,22 @@ class Sealed:
             )
 
 
-def seal(weights: Weights, version: int) -> Sealed:
-    """Seal the current weights."""
-    return Sealed(version, weights, {name: checksum(tensor) for name, tensor in weights.items()})
+def seal(weights: Weights, version: int, *, base: str | None = None) -> Sealed:
+    """Seal the current weights, or low-rank additions to those of this identity."""
+    return Sealed(version, weights, checksums(weights), base)
+
+
+def checksums(weights: Weights) -> dict[str, str]:
+    """The checksum of each tensor."""
+    return {name: checksum(tensor) for name, tensor in weights.items()}
+
+
+def identify(weights: Iterable[tuple[str, Tensor]]) -> str:
+    """A name that follows from all weights, equal in every number format that they are opened in."""
+    import xxhash
+
+    rounded = {name: checksum(tensor.detach().to(torch.bfloat16)) for name, tensor in weights}
+    return xxhash.xxh3_128(json.dumps(sorted(rounded.items())).encode()).hexdigest()
 
 
 def checksum(tensor: Tensor) -> str:

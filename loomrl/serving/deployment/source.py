@@ -11,6 +11,7 @@ from loomrl.canonical import content_hash
 from loomrl.config import ControlExperiment, LanguageAlgorithm, Sampling, ServedArm
 from loomrl.errors import ArtifactError, ConfigError, unknown
 from loomrl.files import is_file
+from loomrl.inference.gguf import is_model, model_folder
 from loomrl.run.version import copied, experiment_of, file_of, find_version, latest_of
 from loomrl.store import LoomDB
 from loomrl.store.runs import POLICIES, RUNS
@@ -18,7 +19,7 @@ from loomrl.types import PolicyVersion
 
 Kind = Literal["language", "control"]
 Follow = Literal["newest", "best"]
-FORMS = ("RUN", "RUN/NUMBER", "a model's folder", "an exported control policy's folder")
+FORMS = ("RUN", "RUN/NUMBER", "a model's folder", "FILE.gguf", "package:NAME", "an exported control policy's folder")
 STATES = ("line.json", "course.json")
 """Files of a checkpoint that name the best version of its run."""
 TRIES = 5
@@ -83,8 +84,8 @@ def source_of(what: str, db: LoomDB) -> PolicySource:
     if is_file(f"{what}/policy.json"):
         folder = Path(what).expanduser().absolute()
         return PolicySource(key=str(folder), kind="control", version=folder.name, folder=str(folder))
-    if is_file(f"{what}/config.json"):
-        folder = Path(what).expanduser().absolute()
+    if is_model(what):
+        folder = model_folder(what).expanduser().absolute()
         return PolicySource(key=str(folder), kind="language", version=folder.name, folder=str(folder))
     if _is_folder(what):
         raise ConfigError(
