@@ -19,6 +19,7 @@ from typing_extensions import override
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.language.evaluations import Evaluations
+from loomrl.algorithms.language.footprint import fitting_tokens
 from loomrl.algorithms.language.league import open_league
 from loomrl.algorithms.language.lesson import Lesson
 from loomrl.algorithms.language.lora import Adapter
@@ -31,7 +32,8 @@ from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.schedule import Schedule, open_schedule
 from loomrl.algorithms.timing import Pace, Phases
 from loomrl.artifacts import open_artifacts
-from loomrl.config import EvaluationConfig, LanguagePolicy, LanguageWeave, Sampling
+from loomrl.config import EvaluationConfig, Experiment, LanguagePolicy, LanguageWeave, Sampling
+from loomrl.config.language import AUTO
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.held_out import HeldOut
@@ -46,7 +48,7 @@ from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.run.version import BASE_FILE
 from loomrl.store import RECONNECT_S, LoomDB, open_store
-from loomrl.store.runs import POLICIES, Claim, pin_model, run_id
+from loomrl.store.runs import POLICIES, RUNS, Claim, load_experiment, pin_model, run_id
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
@@ -189,6 +191,10 @@ class Language(Placed):
         open_league(self._experiment, self._mixture)  # refused before anything is built
         check_turn_limit(self._experiment.rollout.turn_limit, self._mixture)
         ensure_origin(config.resolved, self._mixture, self._db)
+        tokens = fitting_tokens(config.resolved)
+        self._is_fitted = config.algorithm.optimizer.micro_batch_tokens == AUTO
+        if self._is_fitted:
+            config = self._settle(config, self._recorded_tokens(config) or tokens)
         self._source: Source | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
@@ -201,6 +207,26 @@ class Language(Placed):
         super().setup(self.config)
         self._runners = group(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s)
         self._publisher = Publisher(self._runners, self._first_of, Probing.of_run(config))
+
+    def _settle(self, config: LanguageConfig, tokens: int) -> LanguageConfig:
+        """Learn with passes of so many tokens; the run's record has the number in place of `auto`."""
+        self.config = config.with_tokens(tokens)
+        self._experiment = self.config.experiment
+        return self.config
+
+    def _recorded_tokens(self, config: LanguageConfig) -> int | None:
+        """The number that a run of this id began with, if there is one."""
+        earlier = None if config.run is None else RUNS.find(self._db, config.run)
+        if earlier is None:
+            return None
+        own: Any = load_experiment(earlier)
+        tokens = type(config).of(own).algorithm.optimizer.micro_batch_tokens
+        return None if tokens == AUTO else int(tokens)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment as it is on record."""
+        return self._experiment
 
     def begin(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
         """Train on demonstrations once, before the first update; then store the first policy version."""
@@ -318,11 +344,15 @@ class Language(Placed):
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The whole algorithm, for RLlib's own checkpoints."""
         progress = {**self.source.state_dict(), "stopper": self._stopper.state_dict(), **self._ledger.state_dict()}
-        return {"state": self._state(), "line": {**progress, "experiment": self._experiment.sha256}}
+        tokens = self.config.algorithm.optimizer.micro_batch_tokens
+        line = {**progress, "experiment": self._experiment.sha256, "micro_batch_tokens": tokens}
+        return {"state": self._state(), "line": line}
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; under a new run id if the run of that name has already gone further."""
+        if self._is_fitted:
+            self._settle(self.config, state["line"]["micro_batch_tokens"])
         if state["line"]["experiment"] != self._experiment.sha256:
             raise ConfigError(
                 f"the checkpoint is of experiment {state['line']['experiment'][:12]}, this is "
