@@ -16,7 +16,7 @@ from loomrl.config import (
     parse_experiment,
     require_training,
 )
-from loomrl.config.rewards import RubricPart
+from loomrl.config.rewards import ClassifierPart, RubricPart
 from loomrl.errors import ConfigError, did_you_mean, unknown
 from loomrl.files import is_file
 from loomrl.load import load_any, parse_assignments, read_yaml
@@ -133,19 +133,27 @@ def resolve_rewards(experiment: str | None, assignments: Sequence[str]) -> Rewar
     return RewardPipeline.parse(merge(settings, parse_assignments(assignments)), origin="rewards")
 
 
-def resolve_rubric(experiment: str, part: str | None, assignments: Sequence[str]) -> RubricPart:
-    """The rubric of this name among an experiment's `rewards.parts`, or the only one."""
+def resolve_judge(experiment: str, part: str | None, assignments: Sequence[str]) -> RubricPart | ClassifierPart:
+    """The rubric or classifier of this name among an experiment's `rewards.parts`, or the only one."""
     found = resolve_any([experiment, *assignments])
     if not isinstance(found, Experiment | ServingExperiment):
-        raise ConfigError(f"experiment {found.name!r} is of kind {found.kind}, which has no rubrics.")
-    rubrics = {one.name: one for one in found.rewards.parts if isinstance(one, RubricPart)}
-    if not rubrics:
-        raise ConfigError(f"experiment {found.name!r} has no part of kind rubric among its rewards.parts.")
-    if part is None and len(rubrics) > 1:
-        raise ConfigError(f"experiment {found.name!r} has several rubrics: say which with --part {'|'.join(rubrics)}.")
-    if part is not None and part not in rubrics:
-        raise ConfigError(unknown("part", part, rubrics))
-    return rubrics[part] if part is not None else next(iter(rubrics.values()))
+        raise ConfigError(f"experiment {found.name!r} is of kind {found.kind}, which has no judges.")
+    judges = {one.name: one for one in found.rewards.parts if isinstance(one, RubricPart | ClassifierPart)}
+    if not judges:
+        raise ConfigError(f"experiment {found.name!r} has no rubric and no classifier among its rewards.parts.")
+    if part is None and len(judges) > 1:
+        raise ConfigError(f"experiment {found.name!r} has several judges: say which with --part {'|'.join(judges)}.")
+    if part is not None and part not in judges:
+        raise ConfigError(unknown("part", part, judges))
+    return judges[part] if part is not None else next(iter(judges.values()))
+
+
+def resolve_rubric(experiment: str, part: str | None, assignments: Sequence[str]) -> RubricPart:
+    """The same, if it is a rubric, about whose criteria people can be asked."""
+    found = resolve_judge(experiment, part, assignments)
+    if not isinstance(found, RubricPart):
+        raise ConfigError(f"part {found.name!r} is a classifier, which has no criteria to ask people about.")
+    return found
 
 
 def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:

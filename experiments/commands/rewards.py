@@ -31,8 +31,8 @@ app = nouns("Rewards of served trajectories, from outcomes, feedback and measure
 PAUSE_S = 0.1
 """Between two looks at whether there is anything new."""
 Where = Annotated[str, typer.Argument(metavar="NAME", help="An endpoint, a run, or an external agent.")]
-WithRubric = Annotated[str, typer.Option(help="The experiment whose rewards.parts have the rubric.")]
-Part = Annotated[str | None, typer.Option(help="The rubric's name, if there are several.")]
+WithRubric = Annotated[str, typer.Option(help="The experiment whose rewards.parts have the judge.")]
+Part = Annotated[str | None, typer.Option(help="The judge's name, if there are several.")]
 Settings = Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Over the experiment's.")]
 
 
@@ -106,7 +106,7 @@ def calibrate(  # noqa: PLR0913 - a command with its options
     name: Where,
     experiment: WithRubric,
     settings: Settings = None,
-    out: Annotated[Path, typer.Option(help="The map, as JSON; a rubric names it as `calibration`.")] = Path(
+    out: Annotated[Path, typer.Option(help="The map, as JSON; the part names it as `calibration`.")] = Path(
         "calibration.json"
     ),
     part: Part = None,
@@ -117,17 +117,24 @@ def calibrate(  # noqa: PLR0913 - a command with its options
         int, typer.Option(min=1, max=100_000, help="Rated trajectories at most; each costs two grades.")
     ] = 500,
 ) -> None:
-    """Compare a rubric's judge with people, and fit the map from its score to theirs. Ends with 1 if there is none."""
-    from loomrl.experiments.shipped import resolve_rubric
+    """Compare a judge with people, and fit the map from its score to theirs. Ends with 1 if there is none."""
+    from loomrl.config.rewards import ClassifierPart
+    from loomrl.errors import ConfigError
+    from loomrl.experiments.shipped import resolve_judge
     from loomrl.feedback.calibrate import compare
     from loomrl.feedback.content import Contents
     from loomrl.feedback.rating import from_feedback, from_inbox
 
-    rubric = resolve_rubric(experiment, part, settings or [])
+    judge = resolve_judge(experiment, part, settings or [])
     with open_face_store() as db, Contents(face().store) as contents:
         hub = _hub_of(db, contents, name)
-        ratings = from_feedback(db, hub) if by is By.FEEDBACK else from_inbox(db, rubric.criteria, hub)
-    report, made = compare(rubric, ratings.some(count), by=by.value, at=time.time())
+        if by is By.FEEDBACK:
+            ratings = from_feedback(db, hub)
+        elif isinstance(judge, ClassifierPart):
+            raise ConfigError(f"--by inbox: part {judge.name!r} is a classifier without criteria. Use --by feedback.")
+        else:
+            ratings = from_inbox(db, judge.criteria, hub)
+    report, made = compare(judge, ratings.some(count), by=by.value, at=time.time())
     if made is not None:
         made.write(out)
     result = {"report": report.data(), "file": str(out) if made else None}

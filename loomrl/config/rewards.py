@@ -94,6 +94,37 @@ class RankPart(JudgedPart):
     is on record."""
 
 
+class ClassifierPart(Config):
+    """A reward model: a Hugging Face sequence classifier's score of an attempt."""
+
+    kind: Literal["classifier"] = "classifier"
+    name: Identifier = "classifier"
+    """Name of the part in rewards; classifiers need different names."""
+    path: PathText
+    """The classifier's folder."""
+    label: str | None = None
+    """Label that makes an attempt good; null for a classifier with one logit."""
+    scale: Literal["probability", "logit"] = "probability"
+    """Score: the label's probability, from 0 to 1, or its logit, which has no bounds."""
+    weight: Positive = 1.0
+    """Weight of this part in the reward."""
+    calibration: PathText | None = None
+    """File that maps the probability to people's scores, made by `loomrl rewards calibrate`; null leaves it
+    unchanged."""
+    batch: PositiveInt = 8
+    """Attempts that are scored at a time."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Device of the process that shapes rewards: cpu in float32, or cuda in the folder's own precision."""
+
+    @model_validator(mode="after")
+    def _check_scale(self) -> Self:
+        if self.scale == "logit" and self.calibration is not None:
+            raise ValueError(
+                f"scale=logit with calibration={self.calibration!r}, which maps probabilities: leave one out"
+            )
+        return self
+
+
 Phrase = Annotated[str, Field(pattern=r"^\w[\w' -]*$", max_length=100)]
 
 
@@ -165,7 +196,15 @@ class RewardConfig(Config):
 
     parts: tuple[
         Annotated[
-            CustomPart | NoveltyPart | EfficiencyPart | BrevityPart | CourtesyPart | RulesPart | RubricPart | RankPart,
+            CustomPart
+            | NoveltyPart
+            | EfficiencyPart
+            | BrevityPart
+            | CourtesyPart
+            | RulesPart
+            | RubricPart
+            | RankPart
+            | ClassifierPart,
             Field(discriminator="kind"),
         ],
         ...,
@@ -218,7 +257,7 @@ def _custom_by_default(raw: Any) -> Any:
 
 
 Part = Annotated[
-    Annotated[CustomPart | RubricPart, Field(discriminator="kind")],
+    Annotated[CustomPart | RubricPart | ClassifierPart, Field(discriminator="kind")],
     BeforeValidator(_custom_by_default),
 ]
 
@@ -228,7 +267,7 @@ class RewardPipeline(Config):
 
     weights: RewardWeights = RewardWeights()
     parts: tuple[Part, ...] = ()
-    """Rubrics and custom components (`loomrl.rewards.RewardComponent`) with scores within 0..1."""
+    """Rubrics, classifiers and custom components (`loomrl.rewards.RewardComponent`) with scores within 0..1."""
     normalization: Literal["z_score", "min_max", "none"] = "z_score"
     """Normalisation of every component by the trajectories judged before. `z_score`: two standard deviations below the
     mean are 0, two above are 1. `min_max`: the lowest score is 0, the highest is 1."""
@@ -250,6 +289,9 @@ class RewardPipeline(Config):
             raise ValueError(f"least={self.least} must not be above window={self.window}: nothing would be normalised")
         custom = [part for part in self.parts if isinstance(part, CustomPart)]
         unweighted = [part.entry_point for part in custom if part.weight is not None and part.weight < 0]
+        for part in self.parts:
+            if isinstance(part, ClassifierPart) and part.scale == "logit":
+                raise ValueError(f"parts: scale=logit of {part.name!r} is not within 0..1. Set scale=probability")
         if unweighted:
             raise ValueError(f"parts: {unweighted[0]} has a negative weight. Let the score fall instead")
         return self

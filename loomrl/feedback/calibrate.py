@@ -7,10 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.config.rewards import RubricPart
+from loomrl.config.rewards import ClassifierPart, Criterion, RubricPart
 from loomrl.errors import DataError, ScorerError
 from loomrl.evaluation.statistics import Interval
 from loomrl.feedback.rating import PeopleRatings, Rated
+from loomrl.gym.classifier import ClassifierJudge
 from loomrl.gym.rubric import Calibration, fingerprint
 from loomrl.gym.rubric_judge import RubricGrade, RubricJudge
 
@@ -138,9 +139,9 @@ class CalibrationReport:
     """Share of people's choices between two answers that the judge would make; half of one where it sees none."""
     criteria: Mapping[str, Agreement]
     changed: Interval
-    """Share of verdicts that change when criteria and verdicts are listed in the opposite order."""
+    """Share of a rubric's verdicts that change when criteria and verdicts are listed in the opposite order."""
     shift: Interval
-    """Mean increase of the score in the opposite order."""
+    """Mean increase of a rubric's score in the opposite order."""
     length: Interval
     """By how much more the judge's score goes with an answer's length than people's does: a difference of ranks'
     correlations.
@@ -160,27 +161,41 @@ class CalibrationReport:
 
 @dataclass(frozen=True, slots=True)
 class _Graded:
-    """A rated trajectory with the judge's grade, and that with every order turned round."""
+    """A rated trajectory with the judge's score; with a rubric's grade, and that with every order turned round."""
 
     rated: Rated
-    grade: RubricGrade
-    mirrored: RubricGrade
+    score: float
+    orders: tuple[RubricGrade, RubricGrade] | None = None
 
     @property
     def changed(self) -> list[float]:
         """By criterion: 1 where the order made another verdict."""
-        return [float(self.mirrored.shares[name] != share) for name, share in self.grade.shares.items()]
+        if self.orders is None:
+            return []
+        grade, mirrored = self.orders
+        return [float(mirrored.shares[name] != share) for name, share in grade.shares.items()]
 
 
 def compare(
-    part: RubricPart, ratings: PeopleRatings, *, by: By, at: float
+    part: RubricPart | ClassifierPart, ratings: PeopleRatings, *, by: By, at: float
 ) -> tuple[CalibrationReport, Calibration | None]:
     """Ask the judge about all rated trajectories.
 
     There is no map where nothing is proved; with too few ratings, or verdicts, there is a DataError.
     """
     _check_enough(ratings.rated)
-    graded, failed = _grade_all(RubricJudge(part.model_copy(update={"calibration": None})), ratings.rated)
+    judged = part.model_copy(update={"calibration": None})
+    criteria: tuple[Criterion, ...] = ()
+    if isinstance(judged, RubricPart):
+        name = judged.judge.model
+        made_for = fingerprint(judged)
+        graded, failed = _grade_all(RubricJudge(judged), ratings.rated)
+        criteria = judged.criteria
+    else:
+        classifier = ClassifierJudge(judged)
+        name = classifier.name
+        made_for = classifier.fingerprint
+        graded, failed = _score_all(classifier, ratings.rated)
     whole = [one for one in graded if one.rated.rating is not None]
     if len(whole) < LEAST:
         raise DataError(
@@ -188,7 +203,7 @@ def compare(
             f"rated ones are needed. The first: {failed[0]}"
         )
     people = [one.rated.rating or 0.0 for one in whole]
-    judge = [one.grade.raw for one in whole]
+    judge = [one.score for one in whole]
     report = CalibrationReport(
         ratings=len(whole),
         failed=failed,
@@ -196,26 +211,20 @@ def compare(
         rank=bootstrap(rank_correlation, judge, people),
         kappa=bootstrap(_halves, judge, people),
         pairs=_pairs(graded, ratings.pairs),
-        criteria={criterion.name: _by_criterion(criterion.name, graded) for criterion in part.criteria},
+        criteria={criterion.name: _by_criterion(criterion.name, graded) for criterion in criteria},
         changed=bootstrap(mean, [changed for one in graded for changed in one.changed]),
-        shift=bootstrap(mean, [one.mirrored.raw - one.grade.raw for one in graded]),
+        shift=bootstrap(mean, [one.orders[1].raw - one.score for one in graded if one.orders]),
         length=bootstrap(_favour, judge, people, [one.rated.length for one in whole]),
         errors=errors(judge, people),
     )
-    return report, _fit(part, report, isotonic(judge, people), by=by, at=at)
-
-
-def _fit(
-    part: RubricPart, report: CalibrationReport, knots: tuple[list[float], list[float]], *, by: By, at: float
-) -> Calibration | None:
-    judge, people = knots
-    if not report.agrees or people[0] == people[-1]:
-        return None
-    return Calibration(
-        rubric=fingerprint(part),
-        model=part.judge.model,
-        judge=tuple(judge),
-        people=tuple(people),
+    knots, values = isotonic(judge, people)
+    if not report.agrees or values[0] == values[-1]:
+        return report, None
+    return report, Calibration(
+        fingerprint=made_for,
+        model=name,
+        judge=tuple(knots),
+        people=tuple(values),
         ratings=report.ratings,
         by=by,
         report=report.data(),
@@ -244,22 +253,30 @@ def _grade_all(judge: RubricJudge, rated: Sequence[Rated]) -> tuple[list[_Graded
     failed = []
     for one, grade, mirrored in begun:
         try:
-            found.append(_Graded(one, grade.result(), mirrored.result()))
+            found.append(_Graded(one, grade.result().score, (grade.result(), mirrored.result())))
         except ScorerError as error:
             failed.append(f"{one.id}: {error!s:.300}")
     return found, tuple(failed)
 
 
+def _score_all(judge: ClassifierJudge, rated: Sequence[Rated]) -> tuple[list[_Graded], tuple[str, ...]]:
+    scores = judge.score_all([one.conversation for one in rated])
+    pairs = list(zip(rated, scores, strict=True))
+    found = [_Graded(one, score) for one, score in pairs if isinstance(score, float)]
+    return found, tuple(f"{one.id}: {score!s:.300}" for one, score in pairs if not isinstance(score, float))
+
+
 def _by_criterion(name: str, graded: Sequence[_Graded]) -> Agreement:
-    asked = [(one.grade.shares[name], one.rated.verdicts[name]) for one in graded if name in one.rated.verdicts]
+    shares = [(one.orders[0].shares[name], one.rated) for one in graded if one.orders]
+    asked = [(share, rated.verdicts[name]) for share, rated in shares if name in rated.verdicts]
     if asked:
         return Agreement(measure="kappa", found=bootstrap(kappa, *zip(*asked, strict=True)))
-    rated = [(one.grade.shares[name], one.rated.rating) for one in graded if one.rated.rating is not None]
-    return Agreement(measure="rank", found=bootstrap(rank_correlation, *zip(*rated, strict=True)))
+    whole = [(share, rated.rating) for share, rated in shares if rated.rating is not None]
+    return Agreement(measure="rank", found=bootstrap(rank_correlation, *zip(*whole, strict=True)))
 
 
 def _pairs(graded: Sequence[_Graded], pairs: Sequence[tuple[str, str]]) -> Interval | None:
-    scores = {one.rated.id: one.grade.raw for one in graded}
+    scores = {one.rated.id: one.score for one in graded}
     won = [
         0.5 + 0.5 * float(np.sign(scores[better] - scores[worse]))
         for better, worse in pairs

@@ -16,6 +16,7 @@ import numpy as np
 
 from loomrl.config.rewards import (
     BrevityPart,
+    ClassifierPart,
     CourtesyPart,
     CustomPart,
     EfficiencyPart,
@@ -25,6 +26,7 @@ from loomrl.config.rewards import (
     RulesPart,
 )
 from loomrl.errors import ConfigError, ScorerError, failure_from
+from loomrl.gym.classifier import open_classifier
 from loomrl.gym.grade import GRADES, AttemptJudge, Grade
 from loomrl.gym.rank import RankJudge
 from loomrl.gym.rubric_judge import open_rubric
@@ -259,7 +261,7 @@ def open_shaping(config: RewardConfig, *, seed: int = 0) -> Shaping:
     """The parts that an experiment names; the seed decides the orders in which attempts are shown to be ranked."""
     components: list[RewardComponent[Trajectory]] = []
     for part in config.parts:
-        if isinstance(part, CustomPart | RubricPart):
+        if isinstance(part, CustomPart | RubricPart | ClassifierPart):
             components.append(open_component(part))
         elif isinstance(part, RankPart):
             components.append(RewardComponent(part.name, part.weight, RankJudge(part, seed=seed)))
@@ -277,10 +279,12 @@ def open_shaping(config: RewardConfig, *, seed: int = 0) -> Shaping:
     return Shaping(components, adaptation=config.adaptation)
 
 
-def open_component(part: CustomPart | RubricPart) -> RewardComponent[Trajectory]:
-    """A component of one's own, or a rubric, in training or in the pipeline of what was served."""
+def open_component(part: CustomPart | RubricPart | ClassifierPart) -> RewardComponent[Trajectory]:
+    """A component of one's own or a judge, in training or in the pipeline of what was served."""
     if isinstance(part, RubricPart):
         return RewardComponent(part.name, part.weight, open_rubric(part))
+    if isinstance(part, ClassifierPart):
+        return RewardComponent(part.name, part.weight, open_classifier(part))
     found = named(part.entry_point, what="rewards.parts.entry_point")
     try:
         made = found(**part.settings) if isinstance(found, type) else found

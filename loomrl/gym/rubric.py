@@ -165,9 +165,9 @@ Scores = Annotated[tuple[Share, ...], Field(min_length=2)]
 class Calibration(Config):
     """A monotone map, straight between its knots and flat beyond them."""
 
-    kind: Literal["rubric_calibration"] = "rubric_calibration"
-    rubric: str
-    """The fingerprint of the rubric: criteria, weights, model, votes."""
+    kind: Literal["calibration"] = "calibration"
+    fingerprint: str
+    """Hash of all that decides the judge's scores: a rubric's criteria, weights, model, votes; a classifier's files."""
     model: str
     """The judge's model."""
     judge: Scores
@@ -205,20 +205,20 @@ class Calibration(Config):
         write_whole(file, json.dumps(self.plain, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
-def read_calibration(part: RubricPart) -> Calibration | None:
-    """The map that a part names, if it names one; a ConfigError if it belongs to another rubric or model."""
-    if part.calibration is None:
+def read_calibration(file: str | None, *, judge: str, model: str) -> Calibration | None:
+    """The map in a file, if one is named; a ConfigError if it belongs to a judge of another fingerprint or model."""
+    if file is None:
         return None
-    where = f"calibration={part.calibration!r}"
+    where = f"calibration={file!r}"
     try:
-        raw = json.loads(Path(part.calibration).read_bytes())
+        raw = json.loads(Path(file).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {error}. `loomrl rewards calibrate` makes such a file.") from None
     found = Calibration.parse(raw, origin=where)
-    if found.rubric != fingerprint(part):
-        model = f"model {found.model!r}, not {part.judge.model!r}" if found.model != part.judge.model else ""
+    if found.fingerprint != judge:
+        other = f"model {found.model!r}, not {model!r}" if found.model != model else ""
         raise ConfigError(
-            f"{where} was made for {model or 'other criteria, weights, votes or words of the chat'}: it says nothing "
-            f"of this rubric. Make it anew with `loomrl rewards calibrate`, or leave `calibration` out."
+            f"{where} was made for {other or 'other criteria, weights, votes, words of the chat or files'}: it says "
+            f"nothing of this judge. Make it anew with `loomrl rewards calibrate`, or leave `calibration` out."
         )
     return found

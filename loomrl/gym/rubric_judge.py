@@ -47,7 +47,7 @@ class RubricJudge(AttemptJudge):
 
     def __init__(self, part: RubricPart) -> None:
         self._part = part
-        self._calibration = read_calibration(part)
+        self._calibration = read_calibration(part.calibration, judge=fingerprint(part), model=part.judge.model)
         self._server = ChatServer(part.judge.url, key_variable=part.judge.key_variable)
         self._turns = asyncio.Semaphore(part.together)
         self._lock = Lock()

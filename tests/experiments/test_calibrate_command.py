@@ -91,14 +91,14 @@ def test_people_are_asked_in_the_inbox_and_too_few_answers_are_refused(folder: P
 
 
 def test_what_is_not_there_is_named(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"several rubrics: say which with --part rubric\|other"):
+    with pytest.raises(ConfigError, match=r"several judges: say which with --part rubric\|other"):
         call(folder, "calibrate", experiment="train.yaml")
     with pytest.raises(ConfigError, match=r"part='othr' is unknown.*Did you mean 'other'"):
         call(folder, "calibrate", "--part", "othr", experiment="train.yaml")
     done = call(folder, "calibrate", "--part", "other", "--out", str(folder / "m.json"), experiment="train.yaml")
     assert done.exit_code == 0
     (folder / "bare.yaml").write_text("name: bare\n")
-    with pytest.raises(ConfigError, match="has no part of kind rubric"):
+    with pytest.raises(ConfigError, match="has no rubric and no classifier"):
         call(folder, "calibrate", experiment="bare.yaml")
     with pytest.raises(ConfigError, match=r"name='tolk' is unknown.*Did you mean 'talk'"):
         call(folder, "ask", name="tolk")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr  # type: ignore[import-untyped,unused-ignore]
 
 from loomrl.config import HubConfig
-from loomrl.config.rewards import RubricPart
-from loomrl.errors import DataError
+from loomrl.config.rewards import ClassifierPart, RubricPart
+from loomrl.errors import ConfigError, DataError
 from loomrl.feedback.calibrate import (
     LEAST,
     CalibrationReport,
@@ -26,6 +26,7 @@ from loomrl.feedback.calibrate import (
     rank_correlation,
 )
 from loomrl.feedback.rating import PeopleRatings, Rated, ask_people, from_feedback, from_inbox
+from loomrl.gym.classifier import ClassifierJudge
 from loomrl.gym.rubric import Calibration
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_endpoint_hub
@@ -34,6 +35,7 @@ from loomrl.store.feedback import append_feedback
 from loomrl.store.judgements import answer, waiting
 from loomrl.types import Message
 from tests.feedback.support import said, served
+from tests.gym.classifier_support import counting
 from tests.gym.rubric_support import NO, PARTLY, YES, Asked, Rule, ScriptedJudge, serve_judge
 
 pytestmark = pytest.mark.system
@@ -261,3 +263,23 @@ def test_people_are_asked_once_by_every_criterion_and_their_answers_are_kappa(
 def scripted_judge() -> Iterator[ScriptedJudge]:
     with serve_judge(honest) as found:
         yield found
+
+
+def test_a_classifier_is_compared_with_people_and_its_map_belongs_to_its_files(tmp_path: Path) -> None:
+    part = ClassifierPart(path=str(counting(tmp_path / "m", "g")))
+    report, made = compare(part, PeopleRatings(rated=rated()), by="feedback", at=1.0)
+    assert report.agrees
+    assert made is not None
+    assert (report.criteria, report.changed.count, report.ratings, made.model) == ({}, 0, 60, "m")
+    made.write(tmp_path / "map.json")
+    mapped = ClassifierJudge(part.override({"calibration": str(tmp_path / "map.json")}))
+    plain = ClassifierJudge(part)
+    said = served("t", "good good word")
+    assert mapped(said) == pytest.approx(made.of(plain(said)))
+    assert mapped.sha256 != plain.sha256
+    other = part.override({"path": str(counting(tmp_path / "o", "w")), "calibration": str(tmp_path / "map.json")})
+    with pytest.raises(ConfigError, match="was made for model 'm', not 'o'"):
+        ClassifierJudge(other)
+    disliked, none = compare(ClassifierPart(path=other.path), PeopleRatings(rated=rated()), by="feedback", at=1.0)
+    assert not disliked.agrees
+    assert none is None

@@ -13,7 +13,7 @@ from loomrl.errors import ConfigError, JudgeError, ScorerError
 from loomrl.gym import chat_server as judge_server
 from loomrl.gym.quarantine import FamilyQuarantine
 from loomrl.gym.rewards import open_shaping
-from loomrl.gym.rubric import Calibration, chat, fingerprint, order, read_calibration, read_opinions
+from loomrl.gym.rubric import Calibration, chat, fingerprint, order, read_opinions
 from loomrl.gym.rubric_judge import RubricJudge, open_rubric
 from loomrl.types import End, Message, Reward
 from tests.gym.rubric_support import NO, YES, by_words, completion, serve_judge
@@ -225,7 +225,7 @@ def test_an_attempts_own_word_is_no_grade(judge):
 
 def calibrate(part, file, **changes):
     made = {
-        "rubric": fingerprint(part),
+        "fingerprint": fingerprint(part),
         "model": part.judge.model,
         "judge": [0.2, 0.6, 1.0],
         "people": [0.1, 0.1, 0.7],
@@ -257,7 +257,7 @@ def test_a_calibration_maps_the_score_and_belongs_to_its_rubric(judge, tmp_path)
         with pytest.raises(ConfigError, match=said):
             open_shaping(RewardConfig(parts=(other,)))
     elsewhere = named.override({"judge.url": "http://127.0.0.1:9/v1", "weight": 2.0, "together": 1})
-    assert read_calibration(elsewhere) is not None
+    assert RubricJudge(elsewhere).sha256 == rubric.sha256
     with pytest.raises(ConfigError, match="loomrl rewards calibrate"):
         open_shaping(RewardConfig(parts=(part.model_copy(update={"calibration": str(tmp_path / "none.json")}),)))
     with pytest.raises(ConfigError, match="every attempt would earn the same"):

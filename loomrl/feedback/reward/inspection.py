@@ -1,11 +1,10 @@
-"""Components that take time: judges' opinions, of completion and by rubrics, and code measured in the sandbox."""
+"""Components that take time: judges' opinions, of completion and of parts, and code measured in the sandbox."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from loomrl.config.rewards import RewardPipeline, RubricPart
+from loomrl.config.rewards import CustomPart, RewardPipeline
 from loomrl.errors import JudgeError, ScorerError
 from loomrl.feedback.reward.code import Inspected, Laboratory, code_quality, submission
 from loomrl.feedback.reward.component import (
@@ -18,8 +17,10 @@ from loomrl.feedback.reward.component import (
     worth,
 )
 from loomrl.feedback.reward.pipeline import COMPLETION, QUALITY
+from loomrl.gym.grade import AttemptJudge, Grade
 from loomrl.gym.judge import Inquiry, InquiryJudge, OpenAIJudgeConfig, conversation, open_judge
-from loomrl.gym.rubric_judge import RubricGrade, open_rubric
+from loomrl.gym.rewards import open_component
+from loomrl.gym.rubric_judge import RubricGrade
 from loomrl.types import End, Trajectory
 
 QUESTION = "Did the assistant do what the user asked for?"
@@ -33,11 +34,12 @@ class Inspection:
 
     def __init__(self, settings: RewardPipeline) -> None:
         self._settings = settings
-        self._rubrics = {part.name: open_rubric(part) for part in settings.parts if isinstance(part, RubricPart)}
+        components = [open_component(part) for part in settings.parts if not isinstance(part, CustomPart)]
+        self._judges = {one.name: one.compute_fn for one in components if isinstance(one.compute_fn, AttemptJudge)}
 
     def takes_time(self, trajectory: Trajectory) -> bool:
         """True if somebody or something has to look at this trajectory."""
-        if self._is_asked(trajectory) or (self._rubrics and has_words(trajectory)):
+        if self._is_asked(trajectory) or (self._judges and has_words(trajectory)):
             return True
         return self._settings.code == "auto" and submission(trajectory) is not None and not self._laboratory.refusal
 
@@ -46,7 +48,9 @@ class Inspection:
         found: dict[str, dict[str, ComponentScore]] = {one.id: {} for one in trajectories}
         spoken = [one for one in trajectories if has_words(one)]
         begun = {
-            (one.id, name): rubric.begin(conversation(one)) for one in spoken for name, rubric in self._rubrics.items()
+            (one.id, name): wait
+            for name, judge in self._judges.items()
+            for one, wait in zip(spoken, judge.begin_all(spoken), strict=True)
         }
         for id, score in self._qualities(trajectories).items():
             found[id][QUALITY] = score
@@ -54,8 +58,8 @@ class Inspection:
         if asked:
             for id, score in asyncio.run(_opinions(self._judge, asked)).items():
                 found[id][COMPLETION] = score
-        for (id, name), grade in begun.items():
-            found[id][name] = _rubric_score(grade)
+        for (id, name), wait in begun.items():
+            found[id][name] = _judged_score(wait)
         return found
 
     def _qualities(self, trajectories: Sequence[Trajectory]) -> dict[str, ComponentScore]:
@@ -104,14 +108,16 @@ async def _opinions(judge: InquiryJudge, trajectories: Sequence[Trajectory]) -> 
     return dict(zip([one.id for one in trajectories], await asyncio.gather(*map(ask, trajectories)), strict=True))
 
 
-def _rubric_score(begun: "Future[RubricGrade]") -> ComponentScore:
-    """A rubric's score. Reasons may quote what was said, and what is on record of a reward leaves by bus."""
+def _judged_score(wait: Callable[[], Grade]) -> ComponentScore:
+    """A judge's score. Reasons may quote what was said, and what is on record of a reward leaves by bus."""
     try:
-        grade = begun.result()
+        grade = wait()
     except JudgeError as error:
         return missing_score(f"the judge gave no verdict: {error!s:.300}")
     except ScorerError:
         return missing_score("the judge gave no verdict: its answer could not be read")
+    if not isinstance(grade, RubricGrade):
+        return known_score(grade.score, f"{grade.who} scores it so", judge=grade.who)
     shares = dict(grade.shares)
     told = ", ".join(f"{name} {share:g}" for name, share in shares.items())
     return known_score(grade.score, f"{grade.who} judges: {told}", judge=grade.who, raw=grade.raw, criteria=shares)
