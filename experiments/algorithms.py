@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, RewardModel
+from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
 from loomrl.named import named
@@ -35,11 +35,6 @@ RAYLET_DIED = (
 
 def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
     """The RLlib configuration of the experiment; `build_algo()` makes the algorithm."""
-    if isinstance(experiment.algorithm, RewardModel):
-        raise ConfigError(
-            "algorithm.kind=reward makes a classifier, which is not a policy: `loomrl train` trains it, and a reward "
-            "names its folder, rewards.parts=[{kind: classifier, path: runs/RUN/reward_model}]."
-        )
     if isinstance(experiment.algorithm, CustomAlgorithm):
         return _own(experiment, experiment.algorithm.entry_point).of(experiment, run=run)
     kind = experiment.algorithm.kind if isinstance(experiment, ControlExperiment) else "language"

@@ -180,7 +180,7 @@ class RewardLearner:
         for some in self._pieces(pairs):
             lead_N = self._leads(some)
             loss = -logsigmoid(lead_N).sum() / len(pairs)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             total += loss.item()
             leads += lead_N.tolist()
         if not math.isfinite(total):
@@ -205,7 +205,8 @@ class RewardLearner:
         return (pairs[first : first + size] for first in range(0, len(pairs), size))
 
     def _leads(self, pairs: Sequence[RewardPair]) -> torch.Tensor:
-        logit_N2 = self.classifier.logits([ids for pair in pairs for ids in (pair.better, pair.worse)]).view(-1, 2)
+        rows = [ids for pair in pairs for ids in (pair.better, pair.worse)]
+        logit_N2: torch.Tensor = self.classifier.logits(rows).view(-1, 2)
         return logit_N2[:, 0] - logit_N2[:, 1]
 
     def save(self, folder: Path) -> None:
