@@ -11,7 +11,7 @@ SINCE ?= $(shell git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD)
 LAB := $(wildcard tests/cluster/lab/test_*.py)
 LONGEST := %/test_lab_serving.py %/test_lab_vllm.py
 
-.PHONY: help setup vllm atropos adapters clients llama demo loop tree lint check test test-slow test-cluster gpu-check docs wheel clean
+.PHONY: help setup vllm atropos adapters clients llama demo chat loop tree lint check test test-slow test-cluster gpu-check docs wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -67,6 +67,10 @@ $(LLAMA)/.installed: $(INSTALLED)
 
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores
 	$(BIN)/loomrl train language/math_tiny
+
+chat: setup ## a pretrained chat model of 135 M parameters learns a style from 180 small conversations
+	$(BIN)/python -m loomrl.experiments.chats runs/smol_chat.jsonl
+	$(BIN)/loomrl train language/smol_chat
 
 loop: setup ## an agent in production learns from its users, in minutes: writes runs/loop.html
 	$(BIN)/loomrl bench loop page=runs/loop.html

@@ -68,17 +68,15 @@ def _check_environments(experiment: Experiment) -> None:
 
 
 def _check_conversations(experiment: Experiment) -> None:
-    """Every line of a file of conversations and, where the model is a folder, its tokens."""
+    """Every line of a file of conversations and, where the model is a folder already, its tokens."""
     if experiment.data is None or experiment.data.file is None:
         return
     files = read_chat_files(experiment.data)
     model = getattr(experiment.algorithm, "model", None)
-    if isinstance(model, LanguageModel) and model.path is not None:
+    if isinstance(model, LanguageModel) and model.path is not None and (folder := find_model(model.path)).is_dir():
         from loomrl.algorithms.language.conversations import encode_files  # with torch
-        from loomrl.algorithms.language.resolved import origin_of
 
-        origin = origin_of(model, artifact_url=experiment.artifact_url, built="")
-        encode_files(files, origin, context=model.context, trust_remote_code=model.trust_remote_code)
+        encode_files(files, folder, context=model.context, trust_remote_code=model.trust_remote_code)
 
 
 def _check_spaces(experiment: ControlExperiment) -> None:

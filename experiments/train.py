@@ -121,6 +121,7 @@ def train(
             with ExitStack() as stack:
                 stack.callback(training.stop)
                 claim = training.claim
+                experiment = training.experiment
                 begun = clock()
                 gc.collect()
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at

@@ -53,7 +53,7 @@ class ControlTraining:
         """The stage of the curriculum."""
         self.judged: dict[str, dict[str, Any]] = {}
         """Reports of the `first` and the `last` evaluation."""
-        self._experiment = experiment
+        self.experiment = experiment
         self._ledger = ledger
         self._unit = algo.unit
         self._stop: str | None = None
@@ -114,7 +114,7 @@ class ControlTraining:
 
     def begin(self) -> None:
         """Resume; without any checkpoint, judge and keep what training begins with."""
-        parent = self._experiment.parent
+        parent = self.experiment.parent
         if not self._resume():
             if parent is not None and self._ledger.parent == parent:
                 self.algo.begin_with(copied(POLICIES.require(self._ledger.db, parent), self._ledger.db) / "algorithm")
@@ -131,7 +131,7 @@ class ControlTraining:
         self.done = self.algo.progress
         metrics[Metric.STAGE] = self.stage + 1.0
         self._stop = self._verdict()
-        if self.stopped is not None or self._passes(self._experiment.evaluation.every, before):
+        if self.stopped is not None or self._passes(self.experiment.evaluation.every, before):
             with phases(Metric.TIME_EVALUATE):
                 report = self._evaluate()
                 self._stop = self._stop or self._enough(report)
@@ -140,7 +140,7 @@ class ControlTraining:
                     metrics[Metric.RETURN_IDLE] = self._idle
                 if report.get("hypervolume") is not None:
                     metrics[Metric.FRONT_HYPERVOLUME] = report["hypervolume"]
-        self._is_due |= self.stopped is not None or self._passes(self._experiment.train.checkpoint_every, before)
+        self._is_due |= self.stopped is not None or self._passes(self.experiment.train.checkpoint_every, before)
         metrics |= phases.seconds() | {Metric.TIME_CHECKPOINT: self._checkpoint_s}
         self._checkpoint_s = 0.0
         seconds = sum(metrics.get(phase, 0.0) for phase in PHASES)
@@ -156,7 +156,7 @@ class ControlTraining:
 
     def _verdict(self) -> str | None:
         """Climb if the threshold is reached; why to stop, or None. Returns of different stages cannot be compared."""
-        _, threshold = self._experiment.stages[self.stage]
+        _, threshold = self.experiment.stages[self.stage]
         mean = self.algo.window.mean_of(WINDOW if threshold is None else threshold.episodes)
         if mean is None:
             return None
@@ -164,25 +164,25 @@ class ControlTraining:
             return self._convergence.see(mean, self.done) or self._enough_success()
         if reaches(mean, threshold.reward, rounding=SINGLE):
             self.stage += 1
-            self.algo.move_to(self._experiment.stages[self.stage][0])
+            self.algo.move_to(self.experiment.stages[self.stage][0])
         return None
 
     def _enough(self, report: Mapping[str, Any]) -> str | None:
         """The reason to stop once an evaluation's return is high enough."""
-        wanted = self._experiment.train.stop.evaluated
+        wanted = self.experiment.train.stop.evaluated
         if wanted is None or not reaches(mean := report["overall"]["reward"]["mean"], wanted):
             return None
         return f"level reached: {mean:.3f} in an evaluation, asked for {wanted:g}"
 
     def _enough_success(self) -> str | None:
         """The reason to stop once enough episodes succeed; a ConfigError where the environment reports no success."""
-        wanted = self._experiment.train.stop.success
+        wanted = self.experiment.train.stop.success
         mean = self.algo.window.success_of(WINDOW)
         if wanted is None:
             return None
         if mean is None:
             raise ConfigError(
-                f"train.stop.success={wanted:g} would change nothing: {label(self._experiment.environment)} has no "
+                f"train.stop.success={wanted:g} would change nothing: {label(self.experiment.environment)} has no "
                 'info["is_success"] in the last step of every episode. Use train.stop.target.'
             )
         return f"success reached: {mean:.3f} of the latest {WINDOW} episodes" if reaches(mean, wanted) else None
@@ -190,7 +190,7 @@ class ControlTraining:
     def _evaluate(self) -> dict[str, Any]:
         """Judge the present policy; if it is the best so far, it is to be kept."""
         name = f"{self._ledger.run}/{self.done}"
-        found = judge_control(self.algo.policy(), self._experiment, name=name)
+        found = judge_control(self.algo.policy(), self.experiment, name=name)
         if found.cut is not None and found.cut.episodes:
             _log.warning("%s", *cut_lines([found]))
         report: dict[str, Any] = found.as_dict()

@@ -24,6 +24,10 @@ class Training(Protocol):
     """Called with every update before its checkpoint counts."""
 
     @property
+    def experiment(self) -> AnyExperiment:
+        """The experiment as it is on record."""
+
+    @property
     def claim(self) -> Claim:
         """Ours on the run."""
 

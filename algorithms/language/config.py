@@ -197,6 +197,14 @@ class LanguageConfig(NamedConfig):
         changed.freeze()
         return changed
 
+    def with_tokens(self, tokens: int) -> Self:
+        """A configuration whose forward passes have at most so many tokens."""
+        changed: Self = self.copy(copy_frozen=False)
+        own = isinstance(self.experiment.algorithm, CustomAlgorithm)
+        changed.changes[f"algorithm.{'settings.' * own}optimizer.micro_batch_tokens"] = tokens
+        changed.freeze()
+        return changed
+
     @override
     def get_default_learner_class(self) -> type[LanguageLearner]:
         """One learner for all that is rewarded or preferred, and one for what was served."""

@@ -142,6 +142,7 @@ def plan_update(
     pairs of a preference; None makes each sample a unit. Fewer units than minibatches make fewer steps.
     """
     alone = units if units is not None else [[index] for index in range(len(sizes))]
+    assert optimizer.micro_batch_tokens != "auto", "the number is chosen before a run begins"
     steps = [
         _step([alone[i] for i in part], sizes, optimizer.micro_batch_tokens, learners)
         for _ in range(optimizer.epochs)

@@ -23,7 +23,7 @@ from loomrl.types import End, Message, Trajectory, Turn
 Data = Mapping[str, Any]
 TYPES = {"user": "user_message", "tool": "tool_result"}
 """Role → type of an observation; anything else is a message of the system."""
-ALGORITHMS = {"kto": "dpo", "raft": "reinforce"}
+ALGORITHMS = {"kto": "dpo", "raft": "reinforce", "sft": "reinforce"}
 """Algorithms that the contract has no name for → the one that they are a variant of."""
 STATUSES = {"finished": "completed"}
 """States of runs by another name."""

@@ -174,6 +174,11 @@ class KL(Config):
         return self
 
 
+AUTO: Literal["auto"] = "auto"
+MOST_TOKENS = 16_384
+"""The most tokens of a forward pass that `auto` chooses."""
+
+
 class Optimizer(Config):
     """AdamW, the learning rate, and the division of a batch into steps."""
 
@@ -191,8 +196,9 @@ class Optimizer(Config):
     """Passes over an update's samples."""
     minibatches: PositiveInt = 1
     """Optimizer steps per epoch."""
-    micro_batch_tokens: PositiveInt = 16_384
-    """Maximum tokens of a forward pass, including padding; a step accumulates the gradients of its passes."""
+    micro_batch_tokens: PositiveInt | Literal["auto"] = "auto"
+    """Maximum tokens of a forward pass, including padding; a step accumulates the gradients of its passes. `auto`: at
+    most 16384, and as many as fit into the free memory when the run begins, whose record has the number."""
 
 
 class Learners(Config):

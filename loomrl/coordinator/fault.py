@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from loomrl.config.language import MOST_TOKENS
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.job import Code, JobFault, JobPhase, TrainingJob, derive_id
 
@@ -34,6 +35,8 @@ SAID = re.compile(r"^loomrl: (\w+): (.*)$", re.MULTILINE)
 """The last line of a command that ended with a LoomError."""
 REPR = re.compile(r"^(\w+)\((.*)\)$", re.DOTALL)
 LONGEST = 2000
+CHOSEN = re.compile(r"micro_batch_tokens=(\d+)")
+"""The number in the message of a learner that ran out of memory."""
 
 
 def fault_from(error: str, message: str) -> JobFault:
@@ -71,7 +74,7 @@ def remedy(
     """The job that retries; None if a retry cannot help."""
     match fault.code:
         case Code.OOM:
-            return _again(job, now, settings=_halve_batch(plan, job))
+            return _again(job, now, settings=_halve_batch(plan, job, fault))
         case Code.CONVERGENCE:
             rate = plan.training.override(job.settings).algorithm.optimizer.learning_rate  # type: ignore[union-attr]
             return _again(job, now, settings={"algorithm.optimizer.learning_rate": rate / 2})
@@ -84,14 +87,17 @@ def remedy(
             return None
 
 
-def _halve_batch(plan: LoopExperiment, job: TrainingJob) -> dict[str, Any]:
-    """Settings with half the batch and half the tokens per forward pass."""
+def _halve_batch(plan: LoopExperiment, job: TrainingJob, fault: JobFault) -> dict[str, Any]:
+    """Settings with half the batch and half the tokens per forward pass: those that the run chose, if it did."""
     training = plan.training.override(job.settings)
     assert training.data is not None
-    optimizer = training.algorithm.optimizer  # type: ignore[union-attr]
+    tokens = training.algorithm.optimizer.micro_batch_tokens  # type: ignore[union-attr]
+    chosen = CHOSEN.search(fault.message)
+    if tokens == "auto":
+        tokens = int(chosen[1]) if chosen else MOST_TOKENS
     return {
         "data.batch": max(1, training.data.batch // 2),
-        "algorithm.optimizer.micro_batch_tokens": max(1, optimizer.micro_batch_tokens // 2),
+        "algorithm.optimizer.micro_batch_tokens": max(1, tokens // 2),
     }
 
 

@@ -150,6 +150,8 @@ def _convert(file: Path, folder: Path) -> None:
 
     reader = _open_reader(file)
     fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith(VOCABULARY)}
+    if (parts := fields.get("split.count", 1)) > 1:
+        raise _refusal(file, f"it is one of {parts} parts. Join them: llama-gguf-split --merge PART-1 WHOLE.gguf")
     cut = _find_split(file, fields)
     dtype = _dtype_of(file, reader)
     size = sum(int(tensor.n_elements) for tensor in reader.tensors) * dtype.itemsize

@@ -16,8 +16,8 @@ from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.gguf import INSTALL, GgufKind, cutter
 from loomrl.inference.model import config_of, open_tokenizer
 
-FAMILIES = ("llama",)
-"""Model types that are written. Others permute their rows otherwise, or have weights of other names."""
+FAMILIES = ("llama", "qwen2", "qwen3")
+"""Model types that are written: those that llama.cpp calls by the same name and that it was tried with."""
 PROBE = """I've been 'told he's there, 'RE you sure? 3 33 333 3333 33333 3.3 3..3  a
 
  b 		 c
@@ -45,7 +45,7 @@ def export_gguf(folder: Path, file: Path, kind: GgufKind) -> None:
     tokenizer = open_tokenizer(folder)
     draft = file.with_name(f".{file.name}.draft")
     try:
-        writer = gguf.GGUFWriter(draft, "llama")
+        writer = gguf.GGUFWriter(draft, config.model_type)
         _add_shape(writer, config, name=file.stem, kind=kind)
         _add_tokenizer(writer, tokenizer, rows=config.vocab_size)
         _write(writer, folder, config, kind)
@@ -66,7 +66,9 @@ def _check_family(config: Any) -> None:
         )
     rope = config.rope_parameters.get("rope_type", "default")
     found = [f"rope_type={rope!r}"] * (rope != "default")
-    found += [f"{name}=true" for name in ("attention_bias", "mlp_bias") if getattr(config, name)]
+    found += [
+        f"{name}=true" for name in ("attention_bias", "mlp_bias", "use_sliding_window") if getattr(config, name, 0)
+    ]
     found += [f"hidden_act={config.hidden_act!r}"] * (config.hidden_act != "silu")
     if found:
         raise ConfigError(f"--gguf: {', '.join(found)} is not written; llama.cpp's convert_hf_to_gguf.py may do it.")
@@ -75,7 +77,7 @@ def _check_family(config: Any) -> None:
 def _add_shape(writer: Any, config: Any, *, name: str, kind: GgufKind) -> None:
     from gguf import LlamaFileType
 
-    head = config.head_dim or config.hidden_size // config.num_attention_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_type("model")
     writer.add_name(name)
     writer.add_context_length(config.max_position_embeddings)
@@ -99,10 +101,13 @@ def _add_shape(writer: Any, config: Any, *, name: str, kind: GgufKind) -> None:
 def _add_tokenizer(writer: Any, tokenizer: PreTrainedTokenizerBase, *, rows: int) -> None:
     from gguf import TokenType
 
+    if not tokenizer.is_fast:
+        raise ConfigError(f"--gguf: a {type(tokenizer).__name__} is not written, only byte-level BPE of tokenizers.")
     core: Any = tokenizer.backend_tokenizer
     state = json.loads(core.to_str())
-    parts = state["model"]["type"], (state["decoder"] or {}).get("type"), state["normalizer"]
-    if parts != ("BPE", "ByteLevel", None):
+    parts = [(state[name] or {}).get("type") for name in ("model", "decoder", "normalizer")]
+    # llama.cpp joins no accents with their letters (NFC), and all files of Qwen do without.
+    if parts[:2] != ["BPE", "ByteLevel"] or parts[2] not in (None, "NFC"):
         raise ConfigError(
             f"--gguf: a tokenizer of {parts[0]} with decoder {parts[1]} and normalizer {parts[2]} is not written, only "
             "byte-level BPE. llama.cpp's own convert_hf_to_gguf.py takes the exported folder."
@@ -188,13 +193,14 @@ def _write(writer: Any, folder: Path, config: Any, kind: GgufKind) -> None:
             shape = quants.quant_shape_to_byte_shape(shape, chosen[0])
             bytes_ = int(np.prod(shape))
         writer.add_tensor_info(name, shape, np.dtype(chosen[1]), bytes_, raw_dtype=chosen[0])
+    turned = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    heads = turned if config.model_type == "llama" else {}
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     for name, file, source in with_names:
         with safe_open(file, "pt") as opened:
             weights = opened.get_tensor(source).float()
-        heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
         values = _interleaved(weights, heads.get(name.split(".")[-2])).numpy()
         quantisation, dtype = formats[name]
         if dtype is np.uint8:
@@ -207,18 +213,19 @@ def _write(writer: Any, folder: Path, config: Any, kind: GgufKind) -> None:
 
 def _tensors(folder: Path, config: Any) -> Iterator[tuple[str, Path, str]]:
     """Name in the GGUF file, file and name in the folder."""
-    from gguf import MODEL_ARCH, get_tensor_name_map
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
     from safetensors import safe_open
 
-    known = get_tensor_name_map(MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    (kind,) = (kind for kind, name in MODEL_ARCH_NAMES.items() if name == config.model_type)
+    known = get_tensor_name_map(kind, config.num_hidden_layers)
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "pt") as opened:
             for source in opened.keys():  # noqa: SIM118 – a safetensors file is no mapping
                 if source == "lm_head.weight" and config.tie_word_embeddings:
                     continue
-                name = known.get_name(source, try_suffixes=(".weight",))
+                name = known.get_name(source, try_suffixes=(".weight", ".bias"))
                 if name is None:
-                    raise ConfigError(f"--gguf: llama.cpp's llama has no weights like {source}.")
+                    raise ConfigError(f"--gguf: llama.cpp's {config.model_type} has no weights like {source}.")
                 yield name, file, source
 
 

@@ -189,7 +189,7 @@ def test_an_attempt_has_the_weight_that_it_has_in_one_thread(average: Any) -> No
     def weights(group: Group) -> np.ndarray[Any, Any]:
         samples, _ = samples_of([group])
         sizes = [sample.size for sample in samples]
-        optimizer = Optimizer(minibatches=1)
+        optimizer = Optimizer(minibatches=1, micro_batch_tokens=1024)
         ((step,),) = plan_update(sizes, optimizer=optimizer, learners=1, rng=np.random.default_rng(0))
         targets_N = np.array([size.targets for size in sizes])
         shares = [size.share for size in sizes]

@@ -112,9 +112,8 @@ def test_a_micro_batch_ends_before_the_row_that_would_exceed_its_budget() -> Non
 
 
 def test_epochs_are_shuffled_differently_and_minibatches_are_even() -> None:
-    (steps,) = plan_update(
-        [SampleSize(5, 2)] * 10, optimizer=Optimizer(epochs=2, minibatches=3), learners=1, rng=np.random.default_rng(0)
-    )
+    optimizer = Optimizer(epochs=2, minibatches=3, micro_batch_tokens=1024)
+    (steps,) = plan_update([SampleSize(5, 2)] * 10, optimizer=optimizer, learners=1, rng=np.random.default_rng(0))
     assert [len(flat([step])) for step in steps] == [4, 3, 3, 4, 3, 3]
     assert {frozenset(flat([step])) for step in steps[:3]} != {frozenset(flat([step])) for step in steps[3:]}
 
@@ -134,7 +133,9 @@ def test_padding_of_realistic_lengths_is_little(budget: int, spread: int) -> Non
 def test_learners_get_equal_shares_of_tokens() -> None:
     rng = np.random.default_rng(0)
     lengths = [int(n) for n in rng.integers(5, 100, 200)]
-    plan = plan_update([SampleSize(n, 1) for n in lengths], optimizer=Optimizer(), learners=4, rng=rng)
+    plan = plan_update(
+        [SampleSize(n, 1) for n in lengths], optimizer=Optimizer(micro_batch_tokens=16_384), learners=4, rng=rng
+    )
     tokens = [sum(lengths[i] for i in flat(learner)) for learner in plan]
     assert max(tokens) <= 1.01 * min(tokens)
 

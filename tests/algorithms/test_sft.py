@@ -11,7 +11,10 @@ from transformers import AutoModelForCausalLM
 from loomrl.algorithms.language.conversations import encode_files
 from loomrl.config import DatasetConfig, Experiment
 from loomrl.errors import ConfigError, DataError
+from loomrl.experiments.chats import in_style
+from loomrl.experiments.chats import write as write_chats
 from loomrl.experiments.preflight import check_parts
+from loomrl.experiments.shipped import resolve_language
 from loomrl.experiments.train import train
 from loomrl.feedback.chat_file import ChatFiles, read_chat_files
 from loomrl.inference.model import save_model
@@ -20,7 +23,7 @@ from loomrl.store.runs import POLICIES
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.language_support import RAY
-from tests.experiments.runs import assert_goes_on, places
+from tests.experiments.runs import assert_goes_on, assert_same, kill_after_an_update, places
 from tests.inference.sample_models import tiny_model, tiny_tokenizer
 
 QUESTIONS = ("What is 1 + 1?", "And the answer?", "Say it.", "Why?", "Who are you?", "What now?")
@@ -135,7 +138,7 @@ GOOD = json.dumps(said("a", "b"))
     ],
 )
 def test_bad_line_is_refused_by_its_number_before_anything_starts(tmp_path: Path, line: str, problem: str) -> None:
-    given = settings(tmp_path, [])
+    given = settings(tmp_path, [], **{"data.held_out": 0})
     (tmp_path / "chats.jsonl").write_text(f"{GOOD}\n{line}\n{GOOD}\n")
     with pytest.raises(DataError, match=problem) as refused:
         check_parts(given)
@@ -169,6 +172,41 @@ def test_setting_that_would_change_nothing_is_refused(tmp_path: Path, changes: d
         check_parts(settings(tmp_path, chats(4), **changes))
 
 
+def test_shipped_conversations_are_in_style_and_none_of_the_questions_that_judge_is_among_them(tmp_path: Path) -> None:
+    assert write_chats(tmp_path / "chats.jsonl") == 180
+    found = read_chat_files(DatasetConfig(file=str(tmp_path / "chats.jsonl"), held_out=0))
+    answers = [message.text for chat in found.train for message in chat.said if message.role == "assistant"]
+    assert in_style(answers) == [1.0] * len(answers)
+    assert in_style(["Paris.", "Answer: Paris.", "Answer: Paris.\nWhy: " + "so " * 40]) == [0.0] * 3
+    asked = {message.text for chat in found.train for message in chat.said if message.role == "user"}
+    (judge,) = resolve_language(["language/smol_chat"]).environments
+    assert not asked & {row["prompt"] for row in judge.settings["rows"]}
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@RAY[1]
+@RAY[2]
+def test_killed_fine_tuning_goes_on_and_equals_one_that_never_stopped(tmp_path: Path) -> None:
+    given = settings(tmp_path, chats(24), **{"data.epochs": 2, "train.checkpoint_every": 2})
+    (tmp_path / "e.yaml").write_text(json.dumps(given.plain))
+    for _ in range(3):
+        kill_after_an_update(tmp_path, "killed", str(tmp_path / "e.yaml"))
+    assert train(given, run="killed").updates == train(given, run="whole").updates
+    assert_same(given, "killed", "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@RAY[1]
+@RAY[2]
+def test_two_learners_measure_and_learn_what_one_does(tmp_path: Path) -> None:
+    given = settings(tmp_path, chats(24), **{"data.epochs": 2, "data.held_out": 0.4})
+    one, two = (train(given.override({"algorithm.learners.count": count}), run=f"of-{count}") for count in (0, 2))
+    for name in ("before", "after"):
+        assert getattr(two, name)["loss"] == pytest.approx(getattr(one, name)["loss"], abs=1e-4)
+
+
 def labelled(line: dict[str, Any]) -> tuple[list[int], list[int]]:
     """Ids and labels, from the template's text by hand."""
     tokenizer = tiny_tokenizer()
@@ -183,7 +221,7 @@ def labelled(line: dict[str, Any]) -> tuple[list[int], list[int]]:
 
 
 def loss_of(model: Any, lines: list[dict[str, Any]]) -> torch.Tensor:
-    """By transformers itself, on padded rows."""
+    """The mean loss that transformers computes itself, on padded rows."""
     rows = [labelled(line) for line in lines]
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([row + [0] * (longest - len(row)) for row, _ in rows])

@@ -12,15 +12,17 @@ import ray
 
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, LoopExperiment, ServingExperiment
 from loomrl.config.sweep import Sweep
-from loomrl.experiments import shipped, sweep_file
+from loomrl.experiments import chats, shipped, sweep_file
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.record import Recording, record
 from loomrl.experiments.sweep import sweep
 from loomrl.experiments.train import train
+from loomrl.inference.model import save_model
 from loomrl.own_ray import own_ray
 from tests.algorithms.language_support import QUIET, embedded
 from tests.experiments.runs import places
 from tests.feedback.served_support import frozen_production
+from tests.inference.sample_models import tiny_model, tiny_tokenizer
 
 pytestmark = [
     pytest.mark.system,
@@ -53,7 +55,7 @@ def small(experiment: AnyExperiment, folder: Path, *, steps: int = 16) -> AnyExp
         if less.data is not None:
             return less.override({"train.steps": 2})
         return less.override({"train.steps": 2 * max(32, open_algorithm(less).steps_per_update)})
-    return embedded(experiment).override(places(folder) | language(experiment))
+    return embedded(experiment).override(places(folder) | language(experiment, folder))
 
 
 def control(experiment: ControlExperiment, steps: int) -> dict[str, Any]:
@@ -69,8 +71,13 @@ def control(experiment: ControlExperiment, steps: int) -> dict[str, Any]:
     return changes | {"rollout.environments": 2, "rollout.steps": steps, "algorithm.minibatch_size": 16}
 
 
-def language(experiment: Experiment) -> dict[str, Any]:
+def language(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """Two updates of a model of one narrow layer."""
+    if experiment.data is not None and experiment.data.file is not None:
+        made = {"data.file": str(folder / "chats.jsonl"), "algorithm.model.path": str(folder / "tiny")}
+        chats.write(folder / "chats.jsonl")
+        save_model(tiny_model(), tiny_tokenizer(), folder / "tiny")
+        return made | {"algorithm.model.context": 192, "algorithm.sampling.max_tokens": 4, "train.updates": 2}
     if experiment.data is not None:  # of the policy that was served
         batch = {"data.batch": 8, "data.epochs": 2, "algorithm.learners.gpus": 0, "algorithm.sampling.max_tokens": 4}
         batch |= {"algorithm.model.context": 128}  # as many positions as the served one has
@@ -119,7 +126,7 @@ def test_so_does_one_upon_another(name: str, tmp_path: Path, ray_of_every_kind: 
 def makes_two_updates(experiment: AnyExperiment) -> None:
     if isinstance(experiment, ControlExperiment) and experiment.data is not None:
         record(experiment, Recording(id=str(experiment.data.minari), policies=["random"], steps=30))
-    if isinstance(experiment, Experiment) and experiment.data is not None:
+    if isinstance(experiment, Experiment) and experiment.data is not None and experiment.data.dataset is not None:
         frozen_production(Path(experiment.artifact_url).parent, experiment.data.dataset)
     result = train(experiment, run="r")
     assert result.updates >= 2

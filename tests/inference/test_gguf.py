@@ -51,6 +51,17 @@ def converted(file: Path, artifacts: Path) -> Path:
     return model_folder(str(file), str(artifacts))
 
 
+def test_weights_with_biases_and_rows_in_their_own_order_come_back_too(tmp_path: Path) -> None:
+    model = tiny_model("qwen2")
+    for name, weights in model.named_parameters():
+        weights.data += name.endswith("bias")
+    save_model(model, tiny_tokenizer(), tmp_path / "model")
+    export_gguf(tmp_path / "model", tmp_path / "qwen.gguf", "f16")
+    theirs = open_model(converted(tmp_path / "qwen.gguf", tmp_path)).state_dict()
+    for name, weights in model.state_dict().items():
+        assert torch.equal(theirs[name], weights if weights.dim() == 1 else weights.half().float()), name
+
+
 def test_what_goes_out_as_gguf_comes_back_within_float16(folder: Path, file: Path, tmp_path: Path) -> None:
     back = converted(file, tmp_path)
     ours, theirs = open_model(folder).state_dict(), open_model(back).state_dict()
@@ -261,7 +272,7 @@ def test_a_template_with_a_preamble_of_its_own_keeps_it_where_no_system_message_
 @pytest.mark.parametrize(
     ("kind", "tokenizer", "message"),
     [
-        ("qwen2", tiny_tokenizer(), r"a model of type 'qwen2' is not written as GGUF, only llama.*convert_hf_to_gguf"),
+        ("mistral", tiny_tokenizer(), r"a model of type 'mistral' is not written as GGUF, only llama, qwen2, qwen3"),
         ("llama", None, r"cuts text in a way that is none of smollm, gpt-2.*other ids"),
     ],
 )

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.model import open_model, open_tokenizer, save_model
+from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.sealed import load_weights
 
 IDS = torch.tensor([[5, 6, 7]])
@@ -64,6 +65,11 @@ def test_broken_files_are_refused(folder: Path) -> None:
     (folder / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"model path=.*cannot be opened"):
         open_model(folder)
+
+
+def test_more_context_than_the_model_has_positions_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"context=512 exceeds the 256 positions of this llama.*context=256 or less"):
+        TorchEngine(tiny_model(), slots=1, context=512)
 
 
 def test_weights_that_would_be_random_are_refused(folder: Path) -> None:

@@ -1,0 +1,191 @@
+"""The memory of a training's processes, from settings and the model's configuration: before any weights are loaded.
+
+The factors of activations are fitted to peaks of real learners, by `tests/algorithms/test_footprint.py`.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+import torch
+
+from loomrl.algorithms.language.begin import wants_reference
+from loomrl.algorithms.language.resolved import Resolved
+from loomrl.algorithms.language.score import LOGITS_AT_ONCE
+from loomrl.config import TorchEngineConfig
+from loomrl.config.language import AUTO, MOST_TOKENS
+from loomrl.errors import ConfigError
+from loomrl.inference.footprint import BYTES, ModelShape
+from loomrl.inference.model import config_of
+from loomrl.process import free_memory
+
+_log = logging.getLogger(__name__)
+
+GB = 1e9
+PROCESS = 0.75 * GB
+"""Python with torch, transformers and Ray."""
+LEAST_TOKENS = 256
+SPARED = 0.9
+"""Share of the free memory that `auto` may fill."""
+HIDDEN = 13.0
+INTERMEDIATE = 5.0
+KEYS = 4.0
+"""Numbers that a layer keeps for a token's backward pass, as multiples of its widths: a sixth of it is what the
+allocator cannot use.
+"""
+NARROW = 2.7
+"""Bytes of such a number in bfloat16: norms compute in float32."""
+ADDED = 1.2
+"""Activations with low-rank additions, in relation to those without."""
+AGAIN = 3.5
+"""Layers' worth of activations at the peak of a pass that computes layers twice."""
+LOGITS = 4.0
+"""Copies of a pass's logits at the peak."""
+REMEDIES: tuple[tuple[str, Any], ...] = (
+    ("kl.watch", False),
+    ("model.gradient_checkpointing", True),
+    ("model.lora", {}),
+    ("model.dtype", "bfloat16"),
+)
+"""Settings of the algorithm that lower its memory, the least change first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Peak bytes of a training on one machine, by part."""
+
+    parts: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        """Bytes of all parts."""
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {size / GB:.1f}" for name, size in self.parts.items())
+
+
+def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: int = 1) -> Footprint:
+    """A machine's peak, with forward passes of `tokens`, where processes are spread over so many machines."""
+    experiment = resolved.experiment
+    learners = -(-max(1, resolved.algorithm.learners.count) // machines)
+    runners = -(-max(1, experiment.rollout.runners) // machines)
+    processes = 1 + resolved.algorithm.learners.count + experiment.rollout.runners
+    parts = {f"learner's {name}": learners * size for name, size in learner_parts(resolved, shape, tokens).items()}
+    parts["processes"] = PROCESS * -(-processes // machines)
+    if experiment.environments and isinstance(experiment.engine, TorchEngineConfig):
+        open_attempts = min(
+            experiment.rollout.concurrency,
+            -(-experiment.rollout.groups_per_update * experiment.rollout.group_size // runners),
+        )
+        dtype = resolved.algorithm.model.dtype
+        cache = shape.cache_bytes(open_attempts * resolved.algorithm.model.context, dtype)
+        parts["engine's weights"] = runners * shape.engine_bytes(dtype)
+        parts["engine's cache"] = runners * cache
+    return Footprint(parts)
+
+
+def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[str, float]:
+    """The peak of one learner, by part: in a pass after the first, with gradients and AdamW's averages there."""
+    model = resolved.algorithm.model
+    number = BYTES[model.dtype]
+    shards = resolved.algorithm.learners.count if resolved.algorithm.learners.sharding == "fsdp" else 1
+    whole = shape.parameters / shards
+    parts = {}
+    if model.lora is None:
+        trained = whole
+        parts["weights"] = whole * (4 + (0 if number == 4 else number))
+        if wants_reference(resolved):
+            parts["reference policy"] = whole * number
+    else:
+        trained = shape.adapted * model.lora.rank / shards
+        parts["weights"] = whole * number + 4 * trained
+    parts["gradients and AdamW"] = 12 * trained
+    kept = 4 if number == 4 else NARROW
+    layer = kept * (HIDDEN * shape.hidden + INTERMEDIATE * shape.intermediate + KEYS * shape.keys)
+    layer *= 1 if model.lora is None else ADDED
+    each = layer * shape.layers
+    if model.gradient_checkpointing:
+        each = layer * min(AGAIN, shape.layers) + kept * shape.hidden * shape.layers
+    logits = 4 * LOGITS * min(tokens * shape.vocabulary, LOGITS_AT_ONCE["cpu"])
+    parts["activations"] = tokens * each + logits
+    return parts
+
+
+def fitting_tokens(resolved: Resolved) -> int:
+    """The tokens of a forward pass: as the settings say, or as many as fit into the free memory.
+
+    A ConfigError if the training does not fit, with what would. Only memory that can be seen from here is judged: not
+    that of GPUs on other machines.
+    """
+    asked = resolved.algorithm.optimizer.micro_batch_tokens
+    gpus = resolved.algorithm.learners.gpus
+    if gpus and not torch.cuda.is_available():
+        return MOST_TOKENS if asked == AUTO else asked
+    shape = ModelShape.of(
+        config_of(resolved.origin, trust_remote_code=resolved.model.trust_remote_code),
+        trust_remote_code=resolved.model.trust_remote_code,
+    )
+    free = min(1.0, gpus) * torch.cuda.mem_get_info()[0] if gpus else free_memory()
+    if asked != AUTO:
+        _refuse_larger(resolved, shape, asked, free)
+        return asked
+    tokens = MOST_TOKENS
+    while tokens > LEAST_TOKENS and _needed(resolved, shape, tokens) > SPARED * free:
+        tokens //= 2
+    _refuse_larger(resolved, shape, tokens, free)
+    _log.log(
+        logging.INFO if tokens == MOST_TOKENS else logging.WARNING,
+        "optimizer.micro_batch_tokens=%d, as fits into %.1f GB of free memory",
+        tokens,
+        free / GB,
+    )
+    return tokens
+
+
+def _needed(resolved: Resolved, shape: ModelShape, tokens: int) -> float:
+    if resolved.algorithm.learners.gpus:
+        return sum(learner_parts(resolved, shape, tokens).values())
+    machines = sum(node["Alive"] for node in ray.nodes()) if ray.is_initialized() else 1
+    return footprint(resolved, shape, tokens, machines=machines).total
+
+
+def _refuse_larger(resolved: Resolved, shape: ModelShape, tokens: int, free: float) -> None:
+    """A ConfigError if a pass of so many tokens needs more than there is."""
+    needed = _needed(resolved, shape, tokens)
+    if needed <= free:
+        return
+    where = "the GPU" if resolved.algorithm.learners.gpus else "this machine"
+    parts = f"{footprint(resolved, shape, tokens)}; optimizer.micro_batch_tokens={tokens}"
+    raise ConfigError(
+        f"this training needs {needed / GB:.1f} GB, and {free / GB:.1f} GB of memory are free on {where} (in GB: "
+        f"{parts}). {_remedy(resolved, shape, free)}"
+    )
+
+
+def _remedy(resolved: Resolved, shape: ModelShape, free: float) -> str:
+    """The settings with which it fits, added one by one until it does."""
+    said = [] if resolved.algorithm.optimizer.micro_batch_tokens == AUTO else ["optimizer.micro_batch_tokens=auto"]
+    changed = resolved
+    for path, value in REMEDIES:
+        if said and _needed(changed, shape, LEAST_TOKENS) <= SPARED * free:
+            break
+        smaller = _with(changed, path, value)
+        if smaller is not None and _needed(smaller, shape, LEAST_TOKENS) < _needed(changed, shape, LEAST_TOKENS):
+            changed = smaller
+            said.append(f"{path}={str(value).lower() if isinstance(value, bool) else value}")
+    settings = " ".join(f"algorithm.{setting}" for setting in said)
+    if said and _needed(changed, shape, LEAST_TOKENS) <= free:
+        return f"It fits with {settings}."
+    return f"Take a smaller model or a larger machine: with {settings or 'any setting'} it does not fit either."
+
+
+def _with(resolved: Resolved, path: str, value: Any) -> Resolved | None:
+    """The training with another setting; None if its algorithm has none of that name, or has it already."""
+    try:
+        changed = resolved.algorithm.override({path: value})
+    except ConfigError:
+        return None
+    return None if changed == resolved.algorithm else replace(resolved, algorithm=changed)

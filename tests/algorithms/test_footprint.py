@@ -1,0 +1,160 @@
+"""The memory of a training before it begins: chosen, refused with a remedy, and as measured on real learners."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from loomrl.algorithms.language import footprint as sizes
+from loomrl.algorithms.language.build import build_tokenizer
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.footprint import GB, PROCESS, fitting_tokens, learner_parts
+from loomrl.config import Experiment
+from loomrl.errors import ConfigError
+from loomrl.inference.footprint import ModelShape
+from loomrl.inference.model import config_of, save_model
+from loomrl.store import open_store
+from loomrl.store.runs import RUNS, load_experiment
+from tests.algorithms.language_support import RAY, build, experiment, finish, same, train, weights
+
+LEARNER = """
+import json, sys
+import numpy as np
+import torch
+from loomrl.algorithms.language.batch import LanguageWork
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.packing import Sample, plan_update
+from loomrl.algorithms.language.sample import AGE, ENGINE, REWARD
+from loomrl.algorithms.learners import training_data
+from loomrl.config import Experiment
+from loomrl.process import peak_memory_kb
+
+tree, count, length = json.loads(sys.argv[1])
+config = LanguageConfig.of(Experiment.parse(tree))
+config.validate()
+learner = config.get_default_learner_class()(config=config, module_spec=config.get_default_rl_module_spec())
+learner.build()
+learner.begin(reference=True)
+rng = np.random.default_rng(0)
+mask_T = np.arange(length) >= length // 4
+zeros_T = np.zeros(length, np.float32)
+columns = [{REWARD: zeros_T + index % 2 * (np.arange(length) == length - 1), ENGINE: zeros_T, AGE: zeros_T}
+           for index in range(count)]
+samples = [Sample(rng.integers(0, 300, length).astype(np.int32), mask_T, each) for each in columns]
+sizes = [sample.size for sample in samples]
+(steps,) = plan_update(sizes, optimizer=config.algorithm.optimizer, learners=1, rng=rng)
+assert len(steps[0].micro_batches) == 2
+work = LanguageWork("reinforce", tuple(samples), steps, 1e-4, groups=tuple(str(i // 2) for i in range(count)))
+for _ in range(2):
+    learner.update(training_data=training_data([work]))
+print(1024 * peak_memory_kb())
+"""
+"""Two updates of two passes each, in a process of its own: prints its peak."""
+SHAPES = {
+    "narrow": {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 4},
+    "wide": {
+        **{"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8},
+        **{"num_key_value_heads": 2, "vocab_size": 8192},
+    },
+    "words": {
+        **{"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 12},
+        **{"num_key_value_heads": 4, "vocab_size": 32_768},
+    },
+}
+CASES: list[tuple[str, int, int, dict[str, Any]]] = [
+    ("narrow", 2048, 1024, {}),
+    ("narrow", 1024, 256, {"dtype": "bfloat16"}),
+    ("narrow", 2048, 256, {"lora": {"rank": 8}, "gradient_checkpointing": True}),
+    ("wide", 1024, 128, {}),
+    ("wide", 2048, 512, {}),
+    ("wide", 2048, 256, {"gradient_checkpointing": True}),
+    ("wide", 1024, 256, {"lora": {"rank": 16}}),
+    ("wide", 1024, 256, {"lora": {"rank": 16}, "dtype": "bfloat16"}),
+    ("words", 512, 128, {}),
+    ("words", 1024, 128, {"lora": {"rank": 32}}),
+]
+"""Shape, tokens of a pass, tokens of a sample, settings of the model."""
+TOKENS = "algorithm.optimizer.micro_batch_tokens"
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, folder: Path, free_gb: float, **changes: Any) -> int:
+    """The tokens of a pass of a model of 270 M parameters in a Llama's shape, on a machine with so much free."""
+    monkeypatch.setattr(sizes, "free_memory", lambda: int(free_gb * GB))
+    monkeypatch.setattr(sizes, "config_of", lambda origin, **_: shaped())
+    monkeypatch.setattr(sizes.Resolved, "origin", folder)
+    return fitting_tokens(LanguageConfig.of(experiment(folder, **changes)).resolved)
+
+
+def shaped() -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=320, hidden_size=1024, intermediate_size=4096, num_hidden_layers=16, num_attention_heads=16
+    )
+
+
+def test_a_pass_has_as_many_tokens_as_fit_into_what_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    chosen = {free: planned(monkeypatch, tmp_path, free) for free in (12, 18, 30, 100)}
+    assert sorted(chosen.values()) == [*chosen.values()]
+    assert 256 <= chosen[12] < chosen[18] < chosen[30] < chosen[100] == 16_384
+    leaner = planned(monkeypatch, tmp_path, 12, **{"algorithm.model.gradient_checkpointing": True})
+    assert leaner > chosen[12]
+
+
+def test_a_training_that_does_not_fit_is_refused_with_what_is_needed_and_what_would_fit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"needs (\S+) GB, and 5.0 GB of memory are free on this machine") as refused:
+        planned(monkeypatch, tmp_path, 5)
+    assert "It fits with algorithm.kl.watch=false" in str(refused.value)
+    with pytest.raises(ConfigError, match=r"algorithm\.optimizer\.micro_batch_tokens=auto"):
+        planned(monkeypatch, tmp_path, 20, **{TOKENS: 100_000})
+    with pytest.raises(ConfigError, match="Take a smaller model or a larger machine"):
+        planned(monkeypatch, tmp_path, 0.5)
+
+
+@pytest.mark.slow
+def test_the_estimate_of_a_learner_is_within_a_sixth_of_its_peak_nine_times_in_ten(tmp_path: Path) -> None:
+    tokenizer = build_tokenizer(["a b"] * 200, vocabulary=320)
+    for name, shape in SHAPES.items():
+        config = LlamaConfig(**{"vocab_size": 2048, "tie_word_embeddings": True, **shape})
+        save_model(LlamaForCausalLM(config), tokenizer, tmp_path / name)
+    apart = {}
+    for name, tokens, length, settings in CASES:
+        model = {"path": str(tmp_path / name), "context": 1024, **settings}
+        small = experiment(tmp_path, **{TOKENS: tokens}).plain
+        tree = {**small, "algorithm": {"kind": "grpo", "model": model, "optimizer": {"micro_batch_tokens": tokens}}}
+        asked = json.dumps([tree, 2 * tokens // length, length])
+        done = subprocess.run([sys.executable, "-c", LEARNER, asked], capture_output=True, text=True, check=True)
+        peak = int(done.stdout.split()[-1])
+        resolved = LanguageConfig.of(Experiment.parse(tree)).resolved
+        shape = ModelShape.of(config_of(tmp_path / name))
+        planned = PROCESS + sum(learner_parts(resolved, shape, tokens).values())
+        apart[name, tokens, length, str(settings)] = planned / peak - 1
+    assert sum(abs(each) <= 0.15 for each in apart.values()) >= 0.9 * len(apart), apart
+
+
+class TestRun:
+    """With a small model on a real machine."""
+
+    pytestmark = RAY
+
+    def test_the_number_is_on_record_and_a_resumed_run_keeps_it_on_a_machine_with_more(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = build(tmp_path / "whole", **{TOKENS: 64, "train.updates": 4})
+        train(whole)
+        monkeypatch.setattr(sizes, "LEAST_TOKENS", 64)
+        monkeypatch.setattr(sizes, "_needed", lambda resolved, shape, tokens: tokens / 64)
+        monkeypatch.setattr(sizes, "free_memory", lambda: 1.2)
+        finish(build(tmp_path / "parts", **{"train.updates": 4}), 2)
+        with open_store(f"sqlite:///{tmp_path}/parts/loom.db") as db:
+            own: Any = load_experiment(RUNS.require(db, "r"))
+        assert own.algorithm.optimizer.micro_batch_tokens == 64
+        monkeypatch.setattr(sizes, "free_memory", lambda: 1e9)
+        again = build(tmp_path / "parts", **{"train.updates": 4})
+        train(again)
+        assert again.experiment.algorithm.optimizer.micro_batch_tokens == 64
+        assert same(weights(whole), weights(again))
