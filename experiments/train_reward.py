@@ -36,7 +36,7 @@ class RewardTraining:
         assert data is not None, "its settings refuse none"
         self.listen: Listener = lambda done, metrics: None
         self.done = 0
-        self._experiment = experiment
+        self.experiment = experiment
         self._ledger = ledger
         self._stop: str | None = None
         self._accuracy: dict[str, float] = {}
@@ -112,8 +112,8 @@ class RewardTraining:
         begun = time.perf_counter()
         metrics = self._learner.step(self._pairs.some(self._plan[self.done]), number=self.done)
         self.done += 1
-        every = self._experiment.evaluation.every
-        is_due = self.stopped is not None or self.done % self._experiment.train.checkpoint_every == 0
+        every = self.experiment.evaluation.every
+        is_due = self.stopped is not None or self.done % self.experiment.train.checkpoint_every == 0
         if self.stopped or (every and self.done % every == 0):
             metrics[Metric.EVALUATED_PAIRS] = self._judge()
             is_due |= self._ledger.kept["best"] == self.done
@@ -172,7 +172,7 @@ class RewardTraining:
     def _export(self, number: int) -> None:
         """Put a version's classifier into the run's folder, whole or not at all."""
         version = POLICIES.require(self._ledger.db, f"{self._ledger.run}/{number}")
-        place = run_folder(self._experiment.train, self._ledger.run) / FOLDER
+        place = run_folder(self.experiment.train, self._ledger.run) / FOLDER
         fresh = place.with_name(f".{FOLDER}")
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.copytree(copied(version, self._ledger.db) / "model", fresh)
