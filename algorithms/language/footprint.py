@@ -40,7 +40,8 @@ NARROW = 2.7
 ADDED = 1.2
 """Activations with low-rank additions, in relation to those without."""
 AGAIN = 3.5
-"""Layers' worth of activations at the peak of a pass that computes layers twice."""
+ADDED_AGAIN = 9.0
+"""Layers' worth of activations at the peak of a pass that computes layers twice; with low-rank additions."""
 LOGITS = 4.0
 """Copies of a pass's logits at the peak."""
 REMEDIES: tuple[tuple[str, Any], ...] = (
@@ -111,7 +112,8 @@ def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[st
     layer *= 1 if model.lora is None else ADDED
     each = layer * shape.layers
     if model.gradient_checkpointing:
-        each = layer * min(AGAIN, shape.layers) + kept * shape.hidden * shape.layers
+        again = AGAIN if model.lora is None else ADDED_AGAIN
+        each = layer * min(again, shape.layers) + kept * shape.hidden * shape.layers
     logits = 4 * LOGITS * min(tokens * shape.vocabulary, LOGITS_AT_ONCE["cpu"])
     parts["activations"] = tokens * each + logits
     return parts
