@@ -164,6 +164,8 @@ def exported(
     refuse_full(folder)
     checkpoint = copied(version, db)
     inside = checkpoint / "policy"
+    if not inside.is_dir():
+        _make_whole(checkpoint, version, db)
     asked = [name for name, given in (("--onnx", onnx), ("--stable-baselines", stable_baselines)) if given]
     if asked and not inside.is_dir():
         raise ConfigError(f"{asked[0]}: {version.id} is a language policy; only those of control are written so.")
@@ -191,13 +193,20 @@ def exported(
     return version.id
 
 
+def _make_whole(checkpoint: Path, version: PolicyVersion, db: LoomDB) -> Path:
+    from loomrl.inference.merged import whole_model
+
+    algorithm = open_algorithm(experiment_of(version, db)).algorithm
+    return whole_model(checkpoint, trust_remote_code=algorithm.model.trust_remote_code)
+
+
 def _find_trained(version: PolicyVersion, db: LoomDB, temperature: float) -> LanguagePolicy:
     experiment = experiment_of(version, db)
     if isinstance(experiment, ControlExperiment):
         raise ConfigError(f"policy {version.id!r} is one of control: judge it on the experiment it was made with.")
     algorithm = open_algorithm(experiment).algorithm
     return LanguagePolicy(
-        path=str(copied(version, db) / "model"),
+        path=str(_make_whole(copied(version, db), version, db)),
         trust_remote_code=algorithm.model.trust_remote_code,
         context=algorithm.model.context,
         sampling=algorithm.sampling.model_copy(update={"temperature": temperature}),

@@ -128,7 +128,7 @@ class Artifacts:
         self._fetch(name, marker, ONLY_FILE, buffer)
         return buffer.getvalue()
 
-    def get_folder(self, name: str, into: Path, *, below: str = "") -> Path:
+    def get_folder(self, name: str, into: Path, *, below: str | tuple[str, ...] = "") -> Path:
         """Copy the folder of this artifact to `into`, a new path: whole or not at all. With `below`, of its files only
         those whose path begins so.
         """

@@ -26,6 +26,7 @@ from loomrl.gym.task_mixture import TaskMixture, open_task_source
 from loomrl.inference.chat import pictures_of
 from loomrl.inference.experts import attach
 from loomrl.inference.gguf import model_folder
+from loomrl.inference.merged import whole_model
 from loomrl.inference.model import Files, open_model, open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
 from loomrl.run.version import copied
@@ -53,16 +54,17 @@ def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
         return
     if experiment.parent is not None:
         checkpoint = copied(POLICIES.require(db, experiment.parent), db)
-        artifacts.put_folder(resolved.built_name, checkpoint / "model")
+        folder = whole_model(checkpoint, trust_remote_code=resolved.model.trust_remote_code)
+        artifacts.put_folder(resolved.built_name, folder)
         shutil.rmtree(checkpoint.parent)
         return
     given = algorithm.model.path is not None
     model, tokenizer, vision = _open_given(resolved) if given else _new(resolved, mixture)
     if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
         attach(model, algorithm.experts, algorithm.expert_rank, seed=experiment.seed)
-    with tempfile.TemporaryDirectory(prefix="loomrl-model-") as folder:
-        save_model(model, tokenizer, Path(folder), vision=vision)
-        artifacts.put_folder(resolved.built_name, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="loomrl-model-") as made:
+        save_model(model, tokenizer, Path(made), vision=vision)
+        artifacts.put_folder(resolved.built_name, Path(made))
 
 
 def _open_given(resolved: Resolved) -> Opened:

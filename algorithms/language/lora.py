@@ -92,13 +92,15 @@ class Adapter:
 
     tensors: Mapping[str, Tensor]
     settings: Any
+    base: str
+    """The identity of the weights that they are added to."""
 
     @staticmethod
-    def of(lm: PreTrainedModel) -> "Adapter":
+    def of(lm: PreTrainedModel, *, base: str) -> "Adapter":
         """The adapter of a model; shards stay shards."""
         named = lm.state_dict().items()
         own = {f"base_model.model.{name.replace(f'.{NAME}.', '.')}": one for name, one in named if ".lora_" in name}
-        return Adapter(own, lm.peft_config[NAME])
+        return Adapter(own, lm.peft_config[NAME], base)
 
     def save(self, folder: Path, *, base: str) -> None:
         """Write the files that `peft.PeftModel.from_pretrained` adds to the model in `base`."""

@@ -25,11 +25,13 @@ from loomrl.gym.registry import make
 from loomrl.gym.synchronous import PrivateLoop
 from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.engine import Completion, Engine, Request, Statistics
+from loomrl.inference.merged import whole_model
 from loomrl.inference.model import open_tokenizer
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Sealed
+from loomrl.run.version import fetch_base
 from loomrl.serving.agents import AgentGateway
 from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.types import Trajectory
@@ -229,8 +231,10 @@ class LanguageRunner(EnvRunner, Checkpointable):
         """The version whose checkpoint has this path below `artifact_url`, on an engine of its own."""
         artifacts = open_artifacts(self.config.experiment.artifact_url)
         with tempfile.TemporaryDirectory(prefix="loomrl-past-") as name:
-            folder = artifacts.get_folder(choice.path, Path(name) / "version", below="model/")
-            engine = open_engine(TorchEngineConfig(), replace(self._opening, origin=folder / "model"))
+            checkpoint = artifacts.get_folder(choice.path, Path(name) / "version", below=("model/", "adapter/"))
+            fetch_base(artifacts, checkpoint)
+            model = whole_model(checkpoint, trust_remote_code=self._opening.trust_remote_code)
+            engine = open_engine(TorchEngineConfig(), replace(self._opening, origin=model))
         return speakers(Voice(engine, self._chat, choice.sampling, choice.context))
 
     @property

@@ -177,9 +177,9 @@ class TokenLearner(OwnSteps):
 
     def adapter(self) -> Adapter | None:
         """The low-rank additions, if any; None on all learners but the first."""
-        if self.config.algorithm.model.lora is None:
+        if self._base is None:
             return None
-        own = Adapter.of(self._own.lm)
+        own = Adapter.of(self._own.lm, base=self._base)
         whole = sharding.whole(own.tensors)
         return replace(own, tensors=whole) if self._is_first else None
 

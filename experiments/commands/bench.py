@@ -49,6 +49,10 @@ BENCHMARKS = {
         "Tokens per second of engine (against vLLM, if installed) and learner, and the phases of an update; gpu=true: "
         "half a billion parameters on a GPU.",
     ),
+    "adapters": (
+        "adapters",
+        "Tokens per second of CPU time of an engine whose requests name eight adapters, against its base alone.",
+    ),
     "loop": (
         "loop",
         "People's satisfaction before and after the next version was trained from their feedback, then they flip it; "

@@ -128,17 +128,20 @@ def _refuse_strange_ids(path: str | Path, tokenizer: PreTrainedTokenizerBase, ro
 
 def save_model(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | None,
     folder: str | Path,
     *,
     vision: Files | None = None,
 ) -> None:
-    """Write all files so that `AutoModelForCausalLM`, `AutoTokenizer`, `AutoProcessor` and vLLM can load them."""
+    """Write all files so that `AutoModelForCausalLM`, `AutoTokenizer`, `AutoProcessor` and vLLM can load them; without
+    a tokenizer, those of the model alone.
+    """
     with _without_progress_bar():
         model.save_pretrained(folder)
     if vision is not None:
         vision.save(folder)
-    tokenizer.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A run's versions by name, and copies of their checkpoints."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from loomrl.files import scratch
 from loomrl.store import LoomDB
 from loomrl.store.runs import POLICIES, RUNS, load_experiment
 from loomrl.types import PolicyVersion
+
+BASE_FILE = "adapter/base.json"
+"""The file of a checkpoint that names the artifact of its base, its identity and its number format."""
+BASE = "base"
 
 
 def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
@@ -29,17 +34,27 @@ def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
 
 
 def copied(version: PolicyVersion, db: LoomDB) -> Path:
-    """The version's checkpoint, copied from its artifact and verified."""
+    """The version's checkpoint, copied from its artifact and verified; beside it, as `BASE`, the model to which its
+    low-rank additions are to be added, if it is such a version.
+    """
     places = list(_places(version, db))
     for artifacts, name in places:
         if artifacts.exists(name):
-            return artifacts.get_folder(name, scratch("policy") / "policy")
+            folder = artifacts.get_folder(name, scratch("policy") / "policy")
+            fetch_base(artifacts, folder)
+            return folder
     looked = ", ".join(dict.fromkeys(f"{artifacts.url}/{name}" for artifacts, name in places))
     raise ArtifactError(
         f"policy {version.id!r} is on record, but no whole checkpoint of it is at {looked}. Of a run the best, the "
         "last and those that were served are kept, and the first until it is pruned by age. If one was deleted, or "
         f"lacks its {MARKER}, restore it from a copy; if the folder was moved, move the database with it."
     )
+
+
+def fetch_base(artifacts: Artifacts, checkpoint: Path) -> None:
+    """Put the base of a checkpoint with low-rank additions beside it; nothing for other checkpoints."""
+    if (reference := checkpoint / BASE_FILE).is_file():
+        artifacts.get_folder(json.loads(reference.read_text())["artifact"], checkpoint.with_name(BASE))
 
 
 def file_of(version: PolicyVersion, db: LoomDB, file: str) -> bytes | None:

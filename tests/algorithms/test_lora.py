@@ -6,10 +6,18 @@ from typing import Any
 import pytest
 
 from loomrl.errors import ConfigError
+from loomrl.experiments.policies import exported, find_policy
+from loomrl.inference.merged import whole_model
+from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.inference.weights.adapter import NARROW, WIDEN
 from loomrl.inference.weights.sealed import Sealed, checksums
+from loomrl.run.version import BASE, copied
+from loomrl.serving.deployment.source import fetch, source_of
+from loomrl.store import open_store
+from loomrl.store.runs import POLICIES
 from loomrl.telemetry.metric import Metric
-from tests.algorithms.language_support import RAY, build, resumes, train
+from tests.algorithms.language_support import RAY, build, finish, resumes, same, train, weights
+from tests.inference.sample_models import tiny_model
 
 pytestmark = RAY
 LORA = {"algorithm.model.lora": {"rank": 4, "alpha": 8}}
@@ -41,6 +49,29 @@ def test_run_publishes_its_additions_alone_and_the_engine_samples_as_the_learner
 
 def test_run_resumes_from_its_additions_bit_by_bit_and_stores_no_second_base(tmp_path: Path) -> None:
     resumes(tmp_path, "grpo", **LORA, **{"train.updates": 3})
+
+
+def test_versions_are_additions_beside_one_base_and_are_opened_whole(tmp_path: Path) -> None:
+    algo = build(tmp_path, **LORA, **{"train.updates": 2, "train.checkpoint_every": 1})
+    learned = finish(algo)
+    stored = list((tmp_path / "artifacts/runs").rglob("*.safetensors"))
+    assert len(stored) > 1
+    assert {file.name for file in stored} == {"adapter_model.safetensors"}
+    assert len([*(tmp_path / "artifacts/models").rglob("*.safetensors")]) == 1
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        opened = [fetch(source_of("r", db), db).path, Path(find_policy("r", db).choice.path)]  # type: ignore[union-attr]
+        exported("r", db, tmp_path / "out")
+        base = copied(POLICIES.require(db, "r/2"), db)
+        save_model(tiny_model(), None, base.with_name(BASE))
+        with pytest.raises(ConfigError, match="is not the base that the low-rank additions were trained on"):
+            whole_model(base)
+    for folder in (*opened, tmp_path / "out"):
+        assert open_tokenizer(folder).chat_template
+        assert same({name: x.numpy() for name, x in open_model(folder).state_dict().items()}, learned)
+    onwards = {"parent": "r/2", "algorithm.model.build": None, "algorithm.warm_start.steps": 0, "train.updates": 1}
+    child = build(tmp_path, run="next", **LORA, **onwards)
+    assert same(weights(child), learned)
+    child.stop()
 
 
 def test_checkpoint_of_another_base_is_refused(tmp_path: Path) -> None:

@@ -102,6 +102,11 @@ def assert_error_rates_that_peeking_breaks(found: dict[str, Any]) -> None:
     assert found["good"]["promoted"] > 0.5
 
 
+def assert_adapters_are_measured(told: dict[str, Any]) -> None:
+    low, high = told["2_layers"]["adapters_ratio_range"]
+    assert 0 < low <= told["2_layers"]["adapters_ratio"] <= high
+
+
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.timeout(900)
@@ -115,6 +120,7 @@ def assert_error_rates_that_peeking_breaks(found: dict[str, Any]) -> None:
         ("control", assert_matches),
         ("console", assert_pages),
         ("release", assert_error_rates_that_peeking_breaks),
+        ("adapters", assert_adapters_are_measured),
     ],
 )
 def test_quick_benchmark_prints_every_figure(name: str, assert_figures: Callable[[dict[str, Any]], None]) -> None:

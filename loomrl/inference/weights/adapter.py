@@ -4,15 +4,18 @@ Each layer has two factors, named as peft names them: `LAYER.lora_A.weight` [R, 
 scale is in the second.
 """
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from loomrl.errors import PolicyError, did_you_mean
-from loomrl.inference.weights.sealed import Sealed
+from loomrl.errors import ConfigError, PolicyError, did_you_mean
+from loomrl.inference.weights.sealed import Sealed, seal
 
 NARROW = ".lora_A.weight"
 WIDEN = ".lora_B.weight"
@@ -23,6 +26,23 @@ class Factors(NamedTuple):
 
     narrow_RI: Tensor
     widen_OR: Tensor
+
+
+def open_adapter(folder: Path, *, base: str, version: int = 0) -> Sealed:
+    """The adapter in a folder of peft's, for a base of this identity."""
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    odd = [name for name in ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern") if settings.get(name)]
+    if odd or settings.get("peft_type") != "LORA":
+        raise ConfigError(
+            f"adapter path={str(folder)!r}: {odd[0] if odd else 'peft_type'} is not followed, only LoRA of one rank "
+            "and alpha is. Merge it into its base with peft, and use the whole model."
+        )
+    scale = settings["lora_alpha"] / settings["r"]
+    weights = {}
+    for key, tensor in load_file(folder / "adapter_model.safetensors").items():
+        name = key.removeprefix("base_model.model.")
+        weights[name] = tensor.float() * scale if name.endswith(WIDEN) else tensor
+    return seal(weights, version, base=base)
 
 
 def factors_of(model: nn.Module, sealed: Sealed) -> dict[str, Factors]:

@@ -104,12 +104,13 @@ def fetch(source: PolicySource, db: LoomDB) -> OpenFolder:
     """The files of a policy: verified copies of a run's checkpoint, or its folder."""
     if source.folder:
         return OpenFolder(Path(source.folder), source.version, source.number)
+    trusts = source.trust_remote_code
     if source.follow is None:
-        return _fetch_version(POLICIES.require(db, source.version), db)
+        return _fetch_version(POLICIES.require(db, source.version), db, trust_remote_code=trusts)
     for left in reversed(range(TRIES)):
         version = version_to_follow(source.run, source.follow, db)
         try:
-            return _fetch_version(version, db)
+            return _fetch_version(version, db, trust_remote_code=trusts)
         except ArtifactError:  # pruned since it was listed
             if not left:
                 raise
@@ -159,10 +160,13 @@ def _of_version(version: PolicyVersion, key: str, db: LoomDB, *, follow: Follow 
     )
 
 
-def _fetch_version(version: PolicyVersion, db: LoomDB) -> OpenFolder:
+def _fetch_version(version: PolicyVersion, db: LoomDB, *, trust_remote_code: bool) -> OpenFolder:
     checkpoint = copied(version, db)
-    inside = checkpoint / "policy"
-    path = inside if inside.is_dir() else checkpoint / "model"
+    path = checkpoint / "policy"
+    if not path.is_dir():
+        from loomrl.inference.merged import whole_model
+
+        path = whole_model(checkpoint, trust_remote_code=trust_remote_code)
     return OpenFolder(path, version.id, version.number, copy=checkpoint.parent)
 
 
