@@ -97,7 +97,7 @@ class DataSelection(Config):
 
 
 class DatasetConfig(Config):
-    """What to learn from instead of rollouts: a frozen data set or, for sft, a file of conversations."""
+    """Data to learn from instead of rollouts: a frozen data set or, for sft, a file of conversations."""
 
     dataset: str | None = None
     """Id of the data set, or a name for the newest of that name."""

@@ -55,10 +55,10 @@ class FileChat:
         return tuple(turns)
 
     @property
-    def asked(self) -> tuple[object, ...]:
-        """What comes before the first answer."""
+    def asked(self) -> tuple[tuple[str, str], ...]:
+        """Roles and texts before the first answer."""
         first = next(at for at, message in enumerate(self.said) if message.role == "assistant")
-        return (self.said[:first], self.tools)
+        return tuple((message.role, message.text) for message in self.said[:first])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def read_chat_files(data: DatasetConfig) -> ChatFiles:
 
 
 def _is_drawn(chat: FileChat, share: float) -> bool:
-    """By what was asked, so that its other answers are held out too, and stay so as the file grows."""
+    """True for a share of the questions, drawn by a hash: with all answers to them, and as the file grows."""
     drawn = hashlib.sha256(f"{SALT} {chat.asked!r}".encode()).digest()
     return int.from_bytes(drawn[:8]) < share * 2**64
 

@@ -138,7 +138,7 @@ GOOD = json.dumps(said("a", "b"))
     ],
 )
 def test_bad_line_is_refused_by_its_number_before_anything_starts(tmp_path: Path, line: str, problem: str) -> None:
-    given = settings(tmp_path, [])
+    given = settings(tmp_path, [], **{"data.held_out": 0})
     (tmp_path / "chats.jsonl").write_text(f"{GOOD}\n{line}\n{GOOD}\n")
     with pytest.raises(DataError, match=problem) as refused:
         check_parts(given)
@@ -221,7 +221,7 @@ def labelled(line: dict[str, Any]) -> tuple[list[int], list[int]]:
 
 
 def loss_of(model: Any, lines: list[dict[str, Any]]) -> torch.Tensor:
-    """By transformers itself, on padded rows."""
+    """The mean loss that transformers computes itself, on padded rows."""
     rows = [labelled(line) for line in lines]
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([row + [0] * (longest - len(row)) for row, _ in rows])
