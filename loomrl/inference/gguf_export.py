@@ -101,6 +101,8 @@ def _add_shape(writer: Any, config: Any, *, name: str, kind: GgufKind) -> None:
 def _add_tokenizer(writer: Any, tokenizer: PreTrainedTokenizerBase, *, rows: int) -> None:
     from gguf import TokenType
 
+    if not tokenizer.is_fast:
+        raise ConfigError(f"--gguf: a {type(tokenizer).__name__} is not written, only byte-level BPE of tokenizers.")
     core: Any = tokenizer.backend_tokenizer
     state = json.loads(core.to_str())
     parts = [(state[name] or {}).get("type") for name in ("model", "decoder", "normalizer")]

@@ -69,12 +69,13 @@ def version_page(policy: str) -> str | None:
 def find_run(db: "LoomDB", id: str) -> Found:
     """A run with what became of it."""
     from loomrl.store.policies import EVALUATIONS
-    from loomrl.store.runs import POLICIES, RUNS, machine_of
+    from loomrl.store.runs import POLICIES, RUNS, machine_of, pinned_model
 
     run = RUNS.require(db, id)
     return {
         "run": RunRow(run, headlines_of(db, [id]).get(id)),
         "machine": machine_of(db, id),
+        "model": pinned_model(db, id),
         "evaluations": [evaluation_summary(each) for each in EVALUATIONS.latest(db, run=id, limit=FEW)],
         "versions": [PolicyRow(each, None) for each in POLICIES.latest(db, run=id, limit=12)],
         "results": {name: value for name, value in run.result.items() if not isinstance(value, list | dict)},
@@ -96,6 +97,8 @@ RUN = Detail(
     facts=(
         Column("from", "run.run.parent_policy", to="policies"),
         Column("machine"),
+        Column("first weights", "model.file"),
+        Column("their hash", "model.sha256", "hash"),
         Column("experiment's hash", "run.run.experiment", "hash"),
         Column("code", "run.run.code", "hash"),
         Column("environments", lambda found: hashes_text(found["run"].run.environments)),

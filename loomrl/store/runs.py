@@ -134,14 +134,20 @@ def start_run(db: LoomDB, run: Run) -> Claim:
 def pin_model(db: LoomDB, run: str, file: Mapping[str, Any], *, at: float) -> None:
     """Record the file of a run's first weights; a ConfigError if the run began with a file of other content."""
     with db.write() as connection:
-        before = EVENTS.first(connection, EVENTS.select(subject=run).where(EVENTS.c.kind == MODEL))
+        before = pinned_model(connection, run)
         if before is None:
             record(connection, MODEL, run, dict(file), at=at)
-        elif before.data["sha256"] != file["sha256"]:
+        elif before["sha256"] != file["sha256"]:
             raise ConfigError(
-                f"run {run!r} began with {before.data['file']} of SHA-256 {before.data['sha256'][:12]}, and "
+                f"run {run!r} began with {before['file']} of SHA-256 {before['sha256'][:12]}, and "
                 f"{file['file']} has {file['sha256'][:12]} now. Bring the file back, or name another --run."
             )
+
+
+def pinned_model(source: Source, run: str) -> Mapping[str, Any] | None:
+    """The file that a run's first weights were converted from: its name, size and SHA-256."""
+    event = EVENTS.first(source, EVENTS.select(subject=run).where(EVENTS.c.kind == MODEL))
+    return None if event is None else event.data
 
 
 def hold(source: Source, claim: Claim) -> None:

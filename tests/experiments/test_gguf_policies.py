@@ -26,7 +26,7 @@ from loomrl.inference.open import Opening, open_engine
 from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.store import open_store
-from loomrl.store.events import EVENTS
+from loomrl.store.runs import pinned_model
 from loomrl.types import Message
 from tests.experiments.runs import places
 from tests.inference.sample_models import tiny_model, tiny_tokenizer
@@ -83,8 +83,11 @@ def test_a_run_begins_with_a_file_has_its_hash_on_record_and_leaves_as_one(file:
     )
     train(begun, run="g")
     with open_store(begun.store_url) as db:
-        (event,) = EVENTS.fetch(db, EVENTS.select(subject="g").where(EVENTS.c.kind == "run.model"))
-    assert model_folder(str(file), begun.artifact_url).name == f"tiny-{event.data['sha256'][:12]}"
+        known = pinned_model(db, "g")
+    assert known is not None
+    assert model_folder(str(file), begun.artifact_url).name == f"tiny-{known['sha256'][:12]}"
+    shown = CliRunner().invoke(app, ["runs", "g", "--store", begun.store_url], catch_exceptions=False).stdout
+    assert "tiny.gguf" in shown
     words = ["policies", "export", "g", "out", "--gguf", "f16", "--store", begun.store_url]
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
     (left,) = Path("out").glob("*.gguf")
