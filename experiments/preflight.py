@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.config import AnyRoot, ControlExperiment, Experiment, LanguageModel, LoopExperiment
+from loomrl.config.rewards import ClassifierPart
 from loomrl.errors import ConfigError
 from loomrl.feedback.chat_file import read_chat_files
 from loomrl.inference.gguf import find_model
@@ -50,6 +51,9 @@ def _entry_points(tree: Any, path: str = "") -> Iterator[tuple[str, str]]:
 def _folders(experiment: AnyRoot) -> Iterator[tuple[str, str | None]]:
     if not isinstance(experiment, Experiment):
         return
+    for at, part in enumerate(experiment.rewards.parts):
+        if isinstance(part, ClassifierPart):
+            yield f"rewards.parts.{at}.path", part.path
     model = getattr(experiment.algorithm, "model", None)
     yield "algorithm.model.path", getattr(model, "path", None)
     yield "algorithm.kl.teacher", getattr(getattr(experiment.algorithm, "kl", None), "teacher", None)

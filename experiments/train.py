@@ -28,6 +28,7 @@ from loomrl.experiments.train_reward import FOLDER
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.files import write_whole
 from loomrl.load import parse_assignments
+from loomrl.process import stacks_if_stuck
 from loomrl.record.word import lasting
 from loomrl.run.record import run_folder
 from loomrl.run.version import latest_of
@@ -51,6 +52,14 @@ from loomrl.telemetry.progress import progress
 from loomrl.telemetry.report import AnswerPair, Comparison, RunReport, render_text
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
+WAITS = {
+    "collect": "attempts of the runners",
+    "_learn": "the learners",
+    "_publish": "the engines",
+    "judge": "an evaluation",
+    "_checkpoint": "the artifacts",
+}
+"""Function of an update → what it waits for."""
 LISTED = 10
 """Runs that are named where one has to be chosen."""
 
@@ -205,11 +214,13 @@ def _train(
     if training.stopped is None:
         with (
             kept as write,
+            stacks_if_stuck(WAITS) as advance,
             progress(f"train {run}", training.limit, begun=training.done) as report,
         ):
 
             def listen(done: int, metrics: Mapping[str, float]) -> None:
                 write(done, metrics)
+                advance()
                 report(min(done, training.limit), reporter.note(metrics))
                 if listener is not None:
                     listener(done, metrics)

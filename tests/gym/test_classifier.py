@@ -8,9 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from loomrl.config import RewardPipeline
+from loomrl.config import Experiment, RewardPipeline
 from loomrl.config.rewards import ClassifierPart, RewardConfig
 from loomrl.errors import ConfigError
+from loomrl.experiments.preflight import check_parts
 from loomrl.feedback.reward.inspection import Inspection
 from loomrl.feedback.reward.pipeline import Pipeline
 from loomrl.gym.classifier import ClassifierJudge, open_classifier
@@ -138,5 +139,8 @@ def test_folders_and_labels_that_would_score_at_random_are_refused(tmp_path: Pat
     ):
         with pytest.raises(ConfigError, match=said):
             open_shaping(RewardConfig(parts=(ClassifierPart(path=str(folder), label=label),)))
+    settings = Experiment.parse({"name": "x", "rewards": {"parts": [{"kind": "classifier", "path": "nowhere"}]}})
+    with pytest.raises(ConfigError, match=r"rewards\.parts\.0\.path='nowhere': there is no such folder"):
+        check_parts(settings)
     with pytest.raises(ConfigError, match=r"scale=logit with calibration='c\.json'"):
         ClassifierPart(path="m", scale="logit", calibration="c.json")
