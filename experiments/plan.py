@@ -42,7 +42,7 @@ class RunPlan:
     refusal: str | None
     """Why it cannot begin, with a remedy; None if it can."""
     disk: float
-    """Of the checkpoints that are there at once."""
+    """Disk space of the checkpoints that exist at once."""
     tasks: int
     improvement: float
 

@@ -186,7 +186,7 @@ class TokenLearner(OwnSteps):
         return replace(own, tensors=whole) if self._is_first else None
 
     def seal(self, version: int) -> Sealed | None:
-        """What engines have to load to have the policy; None on all learners but the first.
+        """The weights that engines load to have the policy; None on all learners but the first.
 
         Torch engines keep the run's first weights, and take the low-rank additions alone.
         """

@@ -88,7 +88,7 @@ class RankPart(JudgedPart):
     question: Annotated[str, Field(pattern=r"\w", max_length=2000)] = (
         "Which attempts do better what was asked for: completely, correctly and in the form asked for?"
     )
-    """What makes an attempt better than another."""
+    """The criterion by which attempts are compared."""
     twice: Share = 0.25
     """Share of groups that are ranked again in the opposite order; the mean of both counts, and by how much they differ
     is on record."""

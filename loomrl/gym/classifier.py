@@ -25,7 +25,7 @@ from loomrl.gym.rubric import read_calibration
 from loomrl.types import Message, Trajectory
 
 DIGITS = 6
-"""Of a score: beyond them it depends on what else is in the batch."""
+"""Decimals of a score: those beyond depend on the rest of the batch."""
 TEMPLATED = 1_000_000
 """Tokenizers without a limit name one above this."""
 

@@ -8,7 +8,7 @@ from torch import nn
 from loomrl.inference.model import skeleton_of
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-"""Of a number, by its format."""
+"""Bytes of a number, by its format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -251,7 +251,7 @@ def _interleaved(weights_OI: torch.Tensor, heads: int | None) -> torch.Tensor:
 
 
 class _Turns(NamedTuple):
-    """What a chat template writes around the texts of a conversation."""
+    """The parts of a chat template around the texts of a conversation."""
 
     preamble: str
     system: tuple[str, str]
