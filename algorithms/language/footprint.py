@@ -40,16 +40,20 @@ NARROW = 2.7
 ADDED = 1.2
 """Activations with low-rank additions, in relation to those without."""
 AGAIN = 3.5
-"""Layers' worth of activations at the peak of a pass that computes layers twice."""
+ADDED_AGAIN = 9.0
+"""Layers' worth of activations at the peak of a pass that computes layers twice; with low-rank additions."""
 LOGITS = 4.0
 """Copies of a pass's logits at the peak."""
 REMEDIES: tuple[tuple[str, Any], ...] = (
-    ("kl.watch", False),
-    ("model.gradient_checkpointing", True),
-    ("model.lora", {}),
-    ("model.dtype", "bfloat16"),
+    ("algorithm.kl.watch", False),
+    ("rollout.concurrency", 16),
+    ("algorithm.model.gradient_checkpointing", True),
+    ("algorithm.model.lora", {}),
+    ("algorithm.model.dtype", "bfloat16"),
 )
-"""Settings of the algorithm that lower its memory, the least change first."""
+"""Settings that lower the memory, the least change first."""
+FILLED = 0.5
+"""Share of the context that an attempt fills on average; the engine's cache takes memory as it is filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
             -(-experiment.rollout.groups_per_update * experiment.rollout.group_size // runners),
         )
         dtype = resolved.algorithm.model.dtype
-        cache = shape.cache_bytes(open_attempts * resolved.algorithm.model.context, dtype)
+        cache = FILLED * shape.cache_bytes(open_attempts * resolved.algorithm.model.context, dtype)
         parts["engine's weights"] = runners * shape.engine_bytes(dtype)
         parts["engine's cache"] = runners * cache
     return Footprint(parts)
@@ -108,14 +112,16 @@ def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[st
     layer *= 1 if model.lora is None else ADDED
     each = layer * shape.layers
     if model.gradient_checkpointing:
-        each = layer * min(AGAIN, shape.layers) + kept * shape.hidden * shape.layers
+        again = AGAIN if model.lora is None else ADDED_AGAIN
+        each = layer * min(again, shape.layers) + kept * shape.hidden * shape.layers
     logits = 4 * LOGITS * min(tokens * shape.vocabulary, LOGITS_AT_ONCE["cpu"])
     parts["activations"] = tokens * each + logits
     return parts
 
 
-def fitting_tokens(resolved: Resolved) -> int:
-    """The tokens of a forward pass: as the settings say, or as many as fit into the free memory.
+def fitting_tokens(resolved: Resolved, shape: ModelShape | None = None, free: float | None = None) -> int:
+    """The tokens of a forward pass: as the settings say, or as many as fit into the free memory, by default this
+    machine's.
 
     A ConfigError if the training does not fit, with what would. Only memory that can be seen from here is judged: not
     that of GPUs on other machines.
@@ -124,11 +130,10 @@ def fitting_tokens(resolved: Resolved) -> int:
     gpus = resolved.algorithm.learners.gpus
     if gpus and not torch.cuda.is_available():
         return MOST_TOKENS if asked == AUTO else asked
-    shape = ModelShape.of(
-        config_of(resolved.origin, trust_remote_code=resolved.model.trust_remote_code),
-        trust_remote_code=resolved.model.trust_remote_code,
-    )
-    free = min(1.0, gpus) * torch.cuda.mem_get_info()[0] if gpus else free_memory()
+    trusts = resolved.model.trust_remote_code
+    shape = shape or ModelShape.of(config_of(resolved.origin, trust_remote_code=trusts), trust_remote_code=trusts)
+    if free is None:
+        free = min(1.0, gpus) * torch.cuda.mem_get_info()[0] if gpus else free_memory()
     if asked != AUTO:
         _refuse_larger(resolved, shape, asked, free)
         return asked
@@ -167,7 +172,11 @@ def _refuse_larger(resolved: Resolved, shape: ModelShape, tokens: int, free: flo
 
 def _remedy(resolved: Resolved, shape: ModelShape, free: float) -> str:
     """The settings with which it fits, added one by one until it does."""
-    said = [] if resolved.algorithm.optimizer.micro_batch_tokens == AUTO else ["optimizer.micro_batch_tokens=auto"]
+    said = (
+        []
+        if resolved.algorithm.optimizer.micro_batch_tokens == AUTO
+        else ["algorithm.optimizer.micro_batch_tokens=auto"]
+    )
     changed = resolved
     for path, value in REMEDIES:
         if said and _needed(changed, shape, LEAST_TOKENS) <= SPARED * free:
@@ -176,16 +185,18 @@ def _remedy(resolved: Resolved, shape: ModelShape, free: float) -> str:
         if smaller is not None and _needed(smaller, shape, LEAST_TOKENS) < _needed(changed, shape, LEAST_TOKENS):
             changed = smaller
             said.append(f"{path}={str(value).lower() if isinstance(value, bool) else value}")
-    settings = " ".join(f"algorithm.{setting}" for setting in said)
+    settings = " ".join(said)
     if said and _needed(changed, shape, LEAST_TOKENS) <= free:
         return f"It fits with {settings}."
     return f"Take a smaller model or a larger machine: with {settings or 'any setting'} it does not fit either."
 
 
 def _with(resolved: Resolved, path: str, value: Any) -> Resolved | None:
-    """The training with another setting; None if its algorithm has none of that name, or has it already."""
+    """The training with another setting; None if its algorithm has none of that name, or does not take it."""
+    part, _, own = path.partition(".")
     try:
-        changed = resolved.algorithm.override({path: value})
+        if part == "algorithm":
+            return replace(resolved, algorithm=resolved.algorithm.override({own: value}))
+        return replace(resolved, experiment=resolved.experiment.override({path: value}))
     except ConfigError:
         return None
-    return None if changed == resolved.algorithm else replace(resolved, algorithm=changed)

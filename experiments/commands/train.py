@@ -145,6 +145,10 @@ def _transfer(words: list[str], parents: list[str], *, seeds: list[int], policy:
 
 def show(
     words: Words = None,
+    plan: Annotated[bool, typer.Option("--plan", help="What a training would need, and could show, instead.")] = False,
+    memory: Annotated[
+        float | None, typer.Option(min=0, metavar="GB", help="Of --plan: free memory; by default this machine's.")
+    ] = None,
 ) -> None:
     """Print the resolved experiment and its hash: what a run would do. What it names has to be there."""
     from loomrl.experiments.preflight import check_parts
@@ -153,6 +157,16 @@ def show(
 
     experiment = resolve_any(with_store(words))
     check_parts(experiment)
+    if memory is not None and not plan:
+        raise ConfigError("--memory has no effect without --plan. Add it.")
+    if plan:
+        from dataclasses import asdict
+
+        from loomrl.experiments.plan import plan_run
+
+        needs = plan_run(experiment, memory_gb=memory)
+        emit(asdict(needs), show=needs.render)
+        return
 
     def render(console: Console) -> None:
         console.print(dump(experiment), end="", markup=False, highlight=False)

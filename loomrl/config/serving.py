@@ -47,7 +47,7 @@ class TorchServing(Config):
 
     kind: Literal["torch"] = "torch"
     slots: PositiveInt = 64
-    """Concurrent calls per replica; others wait."""
+    """Concurrent calls per replica, or fewer where the memory has room for fewer; others wait."""
     trust_remote_code: bool = False
     """Allow Python files in served folders to run with this user's rights. Read them first."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"

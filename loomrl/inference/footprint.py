@@ -32,8 +32,9 @@ class ModelShape:
         model = skeleton_of(config, trust_remote_code=trust_remote_code)
         head = model.get_output_embeddings()
         linear = [part for part in model.modules() if isinstance(part, nn.Linear) and part is not head]
-        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        queries = getattr(text, "num_attention_heads", None) or 1
+        heads = getattr(text, "num_key_value_heads", None) or queries
+        width = getattr(text, "head_dim", None) or text.hidden_size // queries
         return cls(
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             layers=text.num_hidden_layers,
@@ -49,5 +50,5 @@ class ModelShape:
         return 2 * self.layers * self.keys * tokens * BYTES[dtype]
 
     def engine_bytes(self, dtype: str) -> int:
-        """The weights in an engine, beside the file from which they are read."""
-        return 2 * self.parameters * BYTES[dtype]
+        """The weights in an engine while it is opened, without pages of their file, which the system can drop."""
+        return 6 * self.parameters * BYTES[dtype] // 5

@@ -1,14 +1,21 @@
 """Opens an engine by its kind."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import torch
 
 from loomrl.config.engine import EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Engine
+from loomrl.inference.footprint import ModelShape
 from loomrl.inference.model import config_of, open_model
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import open_vision
+from loomrl.process import free_memory
+
+SPARED = 0.9
+"""Share of the free memory that an engine may fill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +52,23 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
             return OpenAIEngine(choice, origin=opening.origin, context=opening.context, trust_remote_code=trusts)
         case VllmEngineConfig():
             raise ConfigError("engine.kind='vllm' is shared by all runners: the driver opens it with open_fleet.")
+
+
+def fitted(opening: Opening) -> Opening:
+    """The opening with no more slots than the free memory has room for; a ConfigError if there is none for one."""
+    config = config_of(opening.origin, trust_remote_code=opening.trust_remote_code)
+    shape = ModelShape.of(config, trust_remote_code=opening.trust_remote_code)
+    free = torch.cuda.mem_get_info()[0] if opening.device == "cuda" else free_memory()
+    weights = shape.engine_bytes(opening.dtype)
+    slot = shape.cache_bytes(opening.context, opening.dtype)
+    slots = int(SPARED * free - weights) // slot
+    if slots < 1:
+        raise ConfigError(
+            f"model path={str(opening.origin)!r} needs {(weights + slot) / 1e9:.1f} GB in {opening.dtype} with one "
+            f"conversation of {opening.context} tokens, and {free / 1e9:.1f} GB of memory are free on this machine. "
+            "Take a smaller model or context, bfloat16 (engine.dtype, to serve), or a larger machine."
+        )
+    return replace(opening, slots=min(opening.slots, slots))
 
 
 def longest_context(folder: str | Path, wanted: int, *, trust_remote_code: bool = False) -> int:

@@ -14,7 +14,7 @@ from loomrl.gym.policy import open_policy as open_other_policy
 from loomrl.inference.chat import ChatTemplate, Transcript, open_chat
 from loomrl.inference.engine import Engine, Request
 from loomrl.inference.gguf import model_folder
-from loomrl.inference.open import Opening, open_engine
+from loomrl.inference.open import Opening, fitted, open_engine
 from loomrl.types import Message, Tokens
 
 SLOTS = 256
@@ -93,4 +93,4 @@ def open_voice(choice: LanguagePolicy) -> Voice:
         version=choice.version,
     )
     chat = open_chat(folder, trust_remote_code=trusts)
-    return Voice(open_engine(TorchEngineConfig(), opening), chat, choice.sampling, choice.context)
+    return Voice(open_engine(TorchEngineConfig(), fitted(opening)), chat, choice.sampling, choice.context)

@@ -5,7 +5,6 @@ import copy
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from sample_models import KINDS, TOLERANCE, answers, drift, drift_by_version, random_prompt, request, tiny_model
@@ -15,11 +14,13 @@ from transformers.pytorch_utils import Conv1D
 
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Request
+from loomrl.inference.torch.adapters import AdaptedModel
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.weights.adapter import NARROW, WIDEN, merge
 from loomrl.inference.weights.sealed import Sealed, identify, seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+LAYER = "model.layers.0.mlp.up_proj"
 
 
 def additions(model: PreTrainedModel, seed: int, *, rank: int = 3, only: str = "") -> dict[str, Tensor]:
@@ -140,33 +141,24 @@ async def test_dropped_adapter_finishes_what_it_has_begun_and_answers_nothing_el
         await engine.generate(one)
 
 
-def test_bfloat16_base_has_additions_in_float32_as_the_learner() -> None:
-    """Merged in bfloat16, the small additions would be rounded away."""
-    model = tiny_model(scale=0.1)
-    small = {name: x * 0.1 for name, x in additions(model, 1).items()}
-    low = copy.deepcopy(model).bfloat16()
-    sealed = seal(small, 1, base=identify(low.state_dict().items()))
-    asked = [request(random_prompt(n, 9), seed=n) for n in range(8)]
-    engine = TorchEngine(copy.deepcopy(low), slots=8, context=64)
-    asyncio.run(engine.load(sealed))
-    got = asyncio.run(answers(engine, asked))
-    exact = merged(low.float(), sealed)
-    rounded = merged(low.bfloat16(), sealed)
-    apart = {name: float(np.mean([abs_distance(own, one, answer) for one, answer in zip(asked, got, strict=True)]))
-             for name, own in (("exact", exact), ("rounded", rounded.float()))}  # fmt: skip
-    assert apart["exact"] < 0.01
-    assert not torch.equal(exact.model.layers[0].mlp.up_proj.weight, rounded.model.layers[0].mlp.up_proj.weight)
-
-
-def abs_distance(model: PreTrainedModel, one: Request, answer: object) -> float:
-    return drift(model, [one], [answer])  # type: ignore[list-item]
+def test_additions_to_a_bfloat16_base_are_float32_and_rounded_once_as_the_learners() -> None:
+    low = tiny_model().bfloat16()
+    sealed = adapter(low, 1)
+    adapted = AdaptedModel(low)
+    layer = low.get_submodule(LAYER)
+    x = torch.randn(6, 32, generator=torch.Generator().manual_seed(0)).bfloat16()
+    with torch.inference_mode():
+        plain = layer(x)
+        exact = plain.float() + x.float() @ sealed.weights[LAYER + NARROW].t() @ sealed.weights[LAYER + WIDEN].t()
+        with adapted.reading(adapted.open(sealed)):
+            added = layer(x)
+        assert torch.equal(layer(x), plain)
+    assert added.dtype == torch.bfloat16
+    assert torch.equal(added, exact.bfloat16())
 
 
 def changed(tensors: dict[str, Tensor], name: str, tensor: Tensor | None) -> dict[str, Tensor]:
     return {key: x for key, x in {**tensors, name: tensor}.items() if x is not None}
-
-
-LAYER = "model.layers.0.mlp.up_proj"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sample_models import logprobs, request, tiny_model, tiny_tokenizer
 
+import loomrl.inference.open as inference_open
 from loomrl.config import LanguagePolicy, RolloutConfig, Sampling, ScriptedPolicy
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.gym.base import BaseEnvironment, Step
@@ -18,7 +19,9 @@ from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.engine import Completion, Request
-from loomrl.inference.model import save_model
+from loomrl.inference.footprint import ModelShape
+from loomrl.inference.model import config_of, save_model
+from loomrl.inference.open import Opening, fitted
 from loomrl.inference.policy import Voice, open_policy, speakers
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.types import NO_VERSION, End, Message, Reward, Task, Trajectory
@@ -189,6 +192,20 @@ def test_other_choices_are_opened_as_ever() -> None:
 def test_a_policy_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such folder"):
         open_policy(LanguagePolicy(path=str(tmp_path / "none")))
+
+
+def test_a_model_has_as_many_slots_as_fit_and_is_refused_before_it_is_loaded_if_none_does(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = Opening(origin=folder, context=64, slots=256)
+    shape = ModelShape.of(config_of(folder))
+    cache = shape.cache_bytes(64, "float32")
+    monkeypatch.setattr(inference_open, "free_memory", lambda: int((shape.engine_bytes("float32") + 3.5 * cache) / 0.9))
+    assert fitted(opening).slots == 3
+    monkeypatch.setattr(inference_open, "free_memory", lambda: 1000)
+    monkeypatch.setattr(inference_open, "open_model", lambda *_, **__: pytest.fail("it was loaded"))
+    with pytest.raises(ConfigError, match=r"needs 0\.\d GB in float32 .* 0\.0 GB of memory are free on this machine"):
+        open_policy(LanguagePolicy(path=str(folder)))
 
 
 def test_a_context_beyond_the_models_is_refused_when_the_policy_is_opened(folder: Path) -> None:

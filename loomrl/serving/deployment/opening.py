@@ -66,12 +66,12 @@ async def _open_engine(choice: ServingEngine, opening: "Opening", *, gpus: float
     if isinstance(choice, TorchServing):
         import torch
 
-        from loomrl.inference.open import open_engine
+        from loomrl.inference.open import fitted, open_engine
 
         torch.set_num_threads(choice.threads)
         if gpus and not torch.cuda.is_available():
             raise ConfigError(f"replicas.gpus={gpus:g}: this machine has no GPU that torch can use.")
-        return await asyncio.to_thread(open_engine, TorchEngineConfig(), opening)
+        return await asyncio.to_thread(open_engine, TorchEngineConfig(), fitted(opening))
     if isinstance(choice, OpenAIServing):
         from loomrl.inference.remote.engine import OpenAIEngine
 
