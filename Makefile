@@ -68,7 +68,7 @@ $(LLAMA)/.installed: $(INSTALLED)
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores
 	$(BIN)/loomrl train language/math_tiny
 
-chat: setup ## a pretrained chat model of 135 M parameters learns a style from 180 small conversations
+chat: setup ## a pretrained chat model learns a style from 180 small conversations, in minutes on two cores
 	$(BIN)/python -m loomrl.experiments.chats runs/smol_chat.jsonl
 	$(BIN)/loomrl train language/smol_chat
 

@@ -1,13 +1,23 @@
-"""The two kinds of training, and which of them an experiment is."""
+"""The kinds of training, and which of them an experiment is."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from loomrl.cluster.shared import refuse_unshared
-from loomrl.config import RAFT, AnyExperiment, ControlExperiment, LanguageAlgorithm, LanguageWeave, PolicyGradient
+from loomrl.config import (
+    RAFT,
+    AnyExperiment,
+    ControlExperiment,
+    Experiment,
+    LanguageAlgorithm,
+    LanguageWeave,
+    PolicyGradient,
+    RewardModel,
+)
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.train_control import ControlTraining
 from loomrl.experiments.train_language import LanguageReporter
+from loomrl.experiments.train_reward import RewardTraining
 from loomrl.experiments.training import Reporter, Training
 from loomrl.inference.gguf import find_model
 from loomrl.store import LoomDB
@@ -37,6 +47,9 @@ def open_training(
     taken: Mapping[str, Any] | None = None,
 ) -> Training:
     """The run of this id. `taken`: the folder of another run that it begins with, and the version in it."""
+    if isinstance(experiment.algorithm, RewardModel):
+        assert isinstance(experiment, Experiment)
+        return RewardTraining.opened(experiment, run, db, clock=clock)
     algo = open_algorithm(experiment, run=run).build_algo()
     try:
         if isinstance(experiment, ControlExperiment):
@@ -52,6 +65,6 @@ def open_training(
 
 def reporter_of(training: Training, experiment: AnyExperiment, db: LoomDB) -> Reporter:
     """The results of this run, for people."""
-    if isinstance(training, ControlTraining):
+    if isinstance(training, ControlTraining | RewardTraining):
         return training
     return LanguageReporter(training, experiment, db)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from loomrl.artifacts import open_artifacts
 from loomrl.cluster.job import refuse_lost
-from loomrl.config import AnyExperiment
+from loomrl.config import AnyExperiment, RewardModel
 from loomrl.config.layout import length
 from loomrl.console.saved import save_run
 from loomrl.errors import ConfigError, RunTaken
@@ -24,9 +24,11 @@ from loomrl.experiments.evaluate_control import format_return
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts, reporter_of
 from loomrl.experiments.preflight import check_parts
 from loomrl.experiments.summary import RunSummary
+from loomrl.experiments.train_reward import FOLDER
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.files import write_whole
 from loomrl.load import parse_assignments
+from loomrl.process import stacks_if_stuck
 from loomrl.record.word import lasting
 from loomrl.run.record import run_folder
 from loomrl.run.version import latest_of
@@ -50,6 +52,14 @@ from loomrl.telemetry.progress import progress
 from loomrl.telemetry.report import AnswerPair, Comparison, RunReport, render_text
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
+WAITS = {
+    "collect": "attempts of the runners",
+    "_learn": "the learners",
+    "_publish": "the engines",
+    "judge": "an evaluation",
+    "_checkpoint": "the artifacts",
+}
+"""Function of an update → what it waits for."""
 LISTED = 10
 """Runs that are named where one has to be chosen."""
 
@@ -103,11 +113,12 @@ def train(
     refuse_lost(experiment)
     check_parts(experiment)
     experiment = settled(experiment)
-    config = open_algorithm(experiment, run=run)
+    alone = isinstance(experiment.algorithm, RewardModel)  # a reward model is trained in this process, without Ray
+    cpus = 0 if alone else open_algorithm(experiment, run=run).needed_cpus
     run_folder(experiment.train, run)
     open_artifacts(experiment.artifact_url)
     with (
-        ray_running(1 + config.needed_cpus, experiment.placement.names),
+        nullcontext() if alone else ray_running(1 + cpus, experiment.placement.names),
         open_store(experiment.store_url, reconnect_s=RECONNECT_S) as db,
     ):
         refuse_blind_hosts(experiment)
@@ -203,11 +214,13 @@ def _train(
     if training.stopped is None:
         with (
             kept as write,
+            stacks_if_stuck(WAITS) as advance,
             progress(f"train {run}", training.limit, begun=training.done) as report,
         ):
 
             def listen(done: int, metrics: Mapping[str, float]) -> None:
                 write(done, metrics)
+                advance()
                 report(min(done, training.limit), reporter.note(metrics))
                 if listener is not None:
                     listener(done, metrics)
@@ -272,6 +285,10 @@ def render(result: TrainResult, console: Console) -> None:
     if "loss" in result.after:
         first, last = (side["loss"] for side in (result.before, result.after))
         console.print(f"loss on held-out conversations, nats per token: {first:.3f} → {last:.3f}", highlight=False)
+    if "pairs" in result.after:
+        first, last = (side["pairs"] for side in (result.before, result.after))
+        console.print(f"held-out pairs told apart: {first:.3f} → {last:.3f}", highlight=False)
+        console.print(f"the reward model: {Path(result.page).parent / FOLDER}", highlight=False)
     for finding in result.findings:
         console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence}. {finding.remedy}")
     took = f"{result.updates} updates and {result.seconds:.0f} s"

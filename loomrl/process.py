@@ -5,15 +5,17 @@ As a program, it watches the process that started it and others: see `none_outli
 
 import contextlib
 import ctypes
+import faulthandler
 import math
 import os
 import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Self
@@ -116,6 +118,74 @@ def environ(settings: Mapping[str, str | None]) -> Iterator[None]:
         yield
     finally:
         _set(before)
+
+
+HANG = "LOOMRL_HANG_S"
+"""Environment variable: seconds without progress after which the processes of a run write their stacks."""
+HANG_S = 1800.0
+
+
+def stacks_on_signal() -> None:
+    """Write the stacks of all threads to standard error on SIGUSR2."""
+    faulthandler.register(signal.SIGUSR2, all_threads=True)
+
+
+@contextlib.contextmanager
+def stacks_if_stuck(waits: Mapping[str, str], limit_s: float | None = None) -> Iterator[Callable[[], None]]:
+    """While the context lasts, the stacks of this process and its descendants are written whenever the function that
+    it returns has not been called for `limit_s`, by default that of the environment.
+
+    `waits`: what a function of this thread waits for, by its name; the message says so.
+    """
+    limit_s = float(os.environ.get(HANG, HANG_S)) if limit_s is None else limit_s
+    begun_at = [time.monotonic()]
+    over = threading.Event()
+    waiting = threading.get_ident()
+
+    def watch() -> None:
+        while not over.wait(limit_s / 4):
+            if time.monotonic() - begun_at[0] < limit_s:
+                continue
+            begun_at[0] = time.monotonic()
+            what = next((waits[name] for name in _functions(waiting) if name in waits), "this process")
+            print(
+                f"loomrl: no progress for {limit_s:g} s ({HANG}): waiting for {what}. Stacks of the run's processes:",
+                file=sys.stderr,
+                flush=True,
+            )
+            faulthandler.dump_traceback(all_threads=True)
+            for pid in _descendants() if ON_LINUX else ():
+                if _catches(pid, signal.SIGUSR2):  # others would die of it
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGUSR2)
+
+    def advance() -> None:
+        begun_at[0] = time.monotonic()
+
+    watcher = threading.Thread(target=watch, name="hang", daemon=True)
+    watcher.start()
+    try:
+        yield advance
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _functions(thread: int) -> Iterator[str]:
+    """The names of the functions that a thread is in, innermost first."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        yield frame.f_code.co_name
+        frame = frame.f_back
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """True if the process has a handler for this signal."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
+        return bool(caught >> (number - 1) & 1)
+    return False
 
 
 @contextlib.contextmanager

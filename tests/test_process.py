@@ -187,3 +187,44 @@ def test_free_memory_is_that_of_the_container(
     (root / folder / "memory.stat").write_text(f"anon 900\n{cached} 500\n")
     assert [*_group_memory(groups, root)] == [4000 - 1500 + 500]
     assert 0 < free_memory() <= psutil.virtual_memory().total
+
+
+STUCK = """
+import subprocess, sys, threading
+from loomrl.process import stacks_if_stuck
+child = '''
+import time
+from loomrl.process import stacks_on_signal
+stacks_on_signal()
+def holds_a_lock():
+    print("ready", flush=True)
+    time.sleep(60)
+holds_a_lock()
+'''
+def learn(seconds):
+    threading.Event().wait(seconds)
+plain = subprocess.Popen(['sleep', '60'])
+held = subprocess.Popen([sys.executable, '-c', child], stdout=subprocess.PIPE)
+held.stdout.readline()
+with stacks_if_stuck({'learn': 'the learners'}) as advance:
+    for _ in range(4):
+        learn(0.3)
+        advance()
+    print('steady', file=sys.stderr, flush=True)
+    learn(4)
+print('alive', plain.poll() is None and held.poll() is None, file=sys.stderr)
+plain.kill()
+held.kill()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_without_progress_all_processes_write_their_stacks_and_what_is_waited_for_is_said() -> None:
+    environment = {**os.environ, "LOOMRL_HANG_S": "2"}
+    done = subprocess.run([sys.executable, "-c", STUCK], env=environment, capture_output=True, text=True, check=True)
+    before, after = done.stderr.split("steady\n")
+    assert not before
+    assert "no progress for 2 s (LOOMRL_HANG_S): waiting for the learners" in after
+    assert " in learn" in after
+    assert " in holds_a_lock" in after
+    assert "alive True" in after

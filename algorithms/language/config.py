@@ -18,7 +18,17 @@ from loomrl.algorithms.language.weave import WeaveLanguageLearner
 from loomrl.algorithms.learners import refuse
 from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import Part, needed_cpus, place
-from loomrl.config import GRPO, KTO, PPO, RAFT, CustomAlgorithm, Experiment, LanguageWeave, VllmEngineConfig
+from loomrl.config import (
+    GRPO,
+    KTO,
+    PPO,
+    RAFT,
+    CustomAlgorithm,
+    Experiment,
+    LanguageWeave,
+    RewardModel,
+    VllmEngineConfig,
+)
 from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import EnvironmentRegistration, list_announced, registrations
 from loomrl.gym.task_mixture import resolve_id
@@ -138,6 +148,11 @@ class LanguageConfig(NamedConfig):
     def algorithm(self) -> Algorithms:
         """The experiment's algorithm; one over token policies."""
         algorithm = self.experiment.algorithm
+        if isinstance(algorithm, RewardModel):
+            raise ConfigError(
+                "algorithm.kind=reward makes a classifier, which is not a policy: `loomrl train` trains it, and a "
+                "reward names its folder, rewards.parts=[{kind: classifier, path: runs/RUN/reward_model}]."
+            )
         if not isinstance(algorithm, CustomAlgorithm):
             return algorithm
         if type(self) is LanguageConfig:

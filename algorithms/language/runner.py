@@ -31,6 +31,7 @@ from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Sealed
+from loomrl.process import stacks_on_signal
 from loomrl.run.version import fetch_base
 from loomrl.serving.agents import AgentGateway
 from loomrl.serving.speech import LanguageServedPolicy
@@ -144,6 +145,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        stacks_on_signal()
         experiment: Experiment = self.config.experiment
         known: Sequence[EnvironmentRegistration] = self.config.registrations
         for registration in known:

@@ -59,6 +59,7 @@ from loomrl.config.language import (
     Optimizer,
     PolicyGradient,
     Reinforce,
+    RewardModel,
     Sampling,
     WarmStart,
 )
@@ -197,6 +198,7 @@ __all__ = [
     "ReplayConfig",
     "ReturnPatience",
     "ReturnThreshold",
+    "RewardModel",
     "RewardPipeline",
     "RewardWatch",
     "RewardWeights",

@@ -24,6 +24,7 @@ from loomrl.config.language import (
     OpenAIPolicy,
     PolicyGradient,
     Reinforce,
+    RewardModel,
 )
 from loomrl.config.placement import ProcessResources, refuse_empty
 from loomrl.config.rewards import RewardConfig
@@ -366,7 +367,7 @@ PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAI
 
 
 Algorithm = Annotated[
-    PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | SFT | CustomAlgorithm,
+    PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | SFT | RewardModel | CustomAlgorithm,
     Field(discriminator="kind"),
 ]
 
@@ -423,19 +424,26 @@ class Experiment(Training):
 
     @model_validator(mode="before")
     @classmethod
-    def _sft_needs_no_environment(cls, raw: Any) -> Any:
+    def _default_environments(cls, raw: Any) -> Any:
         if not isinstance(raw, Mapping) or "environments" in raw:
             return raw
         given = raw.get("algorithm")
         kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
-        return {**raw, "environments": ()} if kind == "sft" else raw
+        return {**raw, "environments": ()} if kind in ("sft", "reward") else raw
 
     @model_validator(mode="after")
     def _check_environments(self) -> Self:
         """Without environments nothing is acted in, so that nothing about acting has an effect."""
+        if isinstance(self.algorithm, RewardModel):
+            if self.environments:
+                raise ValueError("environments have no effect with algorithm.kind=reward: leave them out")
+            if self.parent is not None:
+                raise ValueError(f"parent={self.parent} has no effect with algorithm.kind=reward: leave it out")
+            if self.hub != HubConfig():
+                raise ValueError("hub has no effect with algorithm.kind=reward: leave it out")
         if self.environments:
             return self
-        if not isinstance(self.algorithm, SFT):
+        if not isinstance(self.algorithm, SFT | RewardModel):
             raise ValueError(f"algorithm.kind={self.algorithm.kind} acts in environments: name one, such as Math")
         idle = {
             "templates": self.templates is not None,
@@ -488,7 +496,7 @@ class Experiment(Training):
         algorithm = self.algorithm
         stop = self.train.stop
         if self.data is None:
-            if isinstance(algorithm, KTO | RAFT):
+            if isinstance(algorithm, KTO | RAFT | RewardModel):
                 raise ValueError(
                     f"algorithm.kind={algorithm.kind} learns from what was served: name a data set, data.dataset=ID "
                     "(`loomrl data list`)"

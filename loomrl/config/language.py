@@ -419,6 +419,40 @@ class SFT(LanguageAlgorithm):
         return self
 
 
+class RewardModel(Config):
+    """A reward model: a sequence classifier that learns to score the preferred answer of a pair higher
+    (Bradley–Terry), from the pairs of dpo."""
+
+    kind: Literal["reward"] = "reward"
+    model: LanguageModel
+    """Folder to begin with: a language model, which gets a head of one logit, or a classifier with one. Pairs with a
+    conversation longer than `context` are left out."""
+    learning_rate: Positive = 1e-5
+    """Step size of AdamW."""
+    together: PositiveInt = 8
+    """Pairs that are computed at a time: fewer need less memory, and the result is the same."""
+    pairs: PositiveInt = 4
+    """Maximum pairs by reward per prompt."""
+    margin: NonNegative = 0.0
+    """Minimum difference in reward within a pair."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Device of the training."""
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Self:
+        if self.model.path is None:
+            raise ValueError("model.path=null: name the folder to begin with, a language model or a classifier")
+        idle = {
+            "dtype": self.model.dtype != "float32",
+            "lora": self.model.lora is not None,
+            "trust_remote_code": self.model.trust_remote_code,
+        }
+        for name, given in idle.items():
+            if given:
+                raise ValueError(f"model.{name} has no effect with kind=reward: leave it out")
+        return self
+
+
 class LanguagePolicy(Config):
     """A trained language model in a Hugging Face folder."""
 

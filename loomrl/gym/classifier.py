@@ -97,7 +97,7 @@ def open_sequence_classifier(path: str, *, device: str = "cpu") -> SequenceClass
                 "…ForSequenceClassification, such as a run of algorithm.kind=reward makes."
             )
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-        with _without_progress_bar():
+        with without_load_report():
             opened: Any = AutoModelForSequenceClassification.from_pretrained(
                 path,
                 local_files_only=True,
@@ -124,17 +124,21 @@ def open_sequence_classifier(path: str, *, device: str = "cpu") -> SequenceClass
 
 
 @contextmanager
-def _without_progress_bar() -> Iterator[None]:
+def without_load_report() -> Iterator[None]:
+    """Load weights without transformers' bar and report: what is missing is said by us."""
     from transformers.utils import logging
 
-    bars: Any = logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
+    theirs: Any = logging
+    shown = theirs.is_progress_bar_enabled()
+    level = theirs.get_verbosity()
+    theirs.disable_progress_bar()
+    theirs.set_verbosity_error()
     try:
         yield
     finally:
+        theirs.set_verbosity(level)
         if shown:
-            bars.enable_progress_bar()
+            theirs.enable_progress_bar()
 
 
 class ClassifierJudge(AttemptJudge):

@@ -75,7 +75,7 @@ def find_model(text: str) -> Path:
         return _find_in_package(text.removeprefix(PACKAGE))
     found = Path(text)
     if text.endswith(SUFFIX) and not found.exists():
-        raise ConfigError(f"model path={text!r}: there is no such file, seen from {Path.cwd()}. Is it spelt right?")
+        raise ConfigError(f"model path={text!r}: no such file, seen from {Path.cwd()}. Is it spelt right?")
     return found
 
 

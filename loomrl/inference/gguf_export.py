@@ -220,7 +220,7 @@ def _tensors(folder: Path, config: Any) -> Iterator[tuple[str, Path, str]]:
     known = get_tensor_name_map(kind, config.num_hidden_layers)
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "pt") as opened:
-            for source in opened.keys():  # noqa: SIM118 – a safetensors file is no mapping
+            for source in opened.keys():  # noqa: SIM118 – a safetensors file is not a mapping
                 if source == "lm_head.weight" and config.tie_word_embeddings:
                     continue
                 name = known.get_name(source, try_suffixes=(".weight", ".bias"))
@@ -250,8 +250,8 @@ def _interleaved(weights_OI: torch.Tensor, heads: int | None) -> torch.Tensor:
 # -- Ollama ---------------------------------------------------------------------------------------------------------
 
 
-class _Turns(NamedTuple):
-    """What a chat template writes around the texts of a conversation."""
+class _ChatParts(NamedTuple):
+    """The text that a chat template puts around the messages of a conversation."""
 
     preamble: str
     system: tuple[str, str]
@@ -269,7 +269,7 @@ def _modelfile(file: str, tokenizer: PreTrainedTokenizerBase, config: Any) -> st
     return "\n".join(lines) + "\n"
 
 
-def _turns_of(tokenizer: PreTrainedTokenizerBase) -> _Turns | None:
+def _turns_of(tokenizer: PreTrainedTokenizerBase) -> _ChatParts | None:
     """The parts of the template; None if it is not made of parts, and Ollama has to read it by itself."""
 
     def render(*roles: str, ask: bool = False) -> str:
@@ -293,7 +293,7 @@ def _turns_of(tokenizer: PreTrainedTokenizerBase) -> _Turns | None:
         return None
     opens = user[0].removeprefix(ended)
     closes = between.removesuffix(speak)
-    turns = _Turns(
+    turns = _ChatParts(
         preamble=begin.removesuffix(opens),
         system=(system[0], system[2].partition("@1@")[0].removesuffix(opens)),
         user=(opens, closes),
@@ -303,7 +303,7 @@ def _turns_of(tokenizer: PreTrainedTokenizerBase) -> _Turns | None:
     return turns if whole == render("system", "user", "assistant") and "{{" not in whole else None
 
 
-def _go(turns: _Turns) -> str:
+def _go(turns: _ChatParts) -> str:
     """A template in the language of Go."""
     roles = [("user", turns.user), ("assistant", turns.assistant)]
     said = " else ".join(f'if eq .Role "{role}" }}}}{a}{{{{ .Content }}}}{b}{{{{' for role, (a, b) in roles)

@@ -41,6 +41,10 @@ class Metric(StrEnum):
         "Negative log-likelihood of the assistant's tokens in held-out conversations, in nats per token, where the "
         "policy was evaluated.",
     )
+    EVALUATED_PAIRS = (
+        "evaluation/pairs",
+        "Share of held-out pairs of which a reward model scores the preferred answer higher, where it was evaluated.",
+    )
     EVALUATED_REWARD = "evaluation/reward", "Mean reward on held-out tasks where the policy was evaluated."
 
     RETURN = "return/training", "Mean return of the latest 100 episodes; absent until one has ended."

@@ -96,7 +96,13 @@ def _learning(names: Sequence[str]) -> list[Panel]:
         Panel(TITLES[Metric.REWARD_TOTAL], "Mean of an attempt, and the parts it is made of.", rewards),
         Panel("Level", "Mean of the tasks attempted, 1 to 10.", {"level": Metric.LEVEL}),
         Panel(TITLES[Metric.SUPERVISED_LOSS], Metric.SUPERVISED_LOSS.meaning, losses),
-        _panel(TITLES[Metric.PREFERENCE_ACCURACY], Metric.PREFERENCE_ACCURACY, percent),
+        Panel(
+            TITLES[Metric.PREFERENCE_ACCURACY],
+            Metric.PREFERENCE_ACCURACY.meaning,
+            {"learnt from": Metric.PREFERENCE_ACCURACY, "held-out pairs": Metric.EVALUATED_PAIRS},
+            (0, 1),
+            percent,
+        ),
     ]
 
 

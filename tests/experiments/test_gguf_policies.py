@@ -101,6 +101,7 @@ def test_a_run_begins_with_a_file_has_its_hash_on_record_and_leaves_as_one(file:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @needs("llama.cpp")
 @needs("SmolLM2")
 def test_llama_cpp_says_what_our_engine_says(tmp_path: Path) -> None:

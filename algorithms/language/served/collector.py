@@ -105,7 +105,7 @@ class ServedCollector(DataPasses):
         parent = self.experiment.parent
         self._ancestry = Ancestry.of(db, parent, resolved.algorithm.model.path)
         rows = read_rows(db, dataset.id, part="train")
-        items = items_of(resolved.algorithm, rows, _said(db, rows))
+        items = items_of(resolved.algorithm, rows, read_feedback(db, rows))
         if self._compares:
             items = _of_ancestors(items, self._ancestry, parent or resolved.algorithm.model.path)
         self._plan = [batch for epoch in range(self._settings.epochs) for batch in self._pass(items, epoch)]
@@ -196,7 +196,7 @@ def dataset_of(experiment: Experiment, db: LoomDB) -> Dataset:
     return find_dataset(db, data.dataset)
 
 
-def _said(db: LoomDB, rows: Sequence[DatasetRow]) -> dict[str, list[Feedback]]:
+def read_feedback(db: LoomDB, rows: Sequence[DatasetRow]) -> dict[str, list[Feedback]]:
     """The frozen feedback by trajectory; what was given since is left out."""
     said: dict[str, list[Feedback]] = {}
     for first in range(0, len(rows), TOGETHER):

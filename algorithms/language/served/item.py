@@ -12,7 +12,7 @@ import numpy as np
 
 from loomrl.algorithms.language.advantage import preference_pairs
 from loomrl.algorithms.language.resolved import Algorithms
-from loomrl.config import DPO, KTO, RAFT
+from loomrl.config import DPO, KTO, RAFT, RewardModel
 from loomrl.errors import DataError
 from loomrl.store.datasets import DatasetRow
 from loomrl.types import Feedback
@@ -55,13 +55,13 @@ class ServedItem:
         return tuple({answer.row.trajectory: answer.row for answer in self.answers}.values())
 
 
-def items_of(algorithm: Algorithms, rows: Sequence[DatasetRow], said: Said) -> list[ServedItem]:
+def items_of(algorithm: Algorithms | RewardModel, rows: Sequence[DatasetRow], said: Said) -> list[ServedItem]:
     """The items of a data set's training part; a DataError says what is missing if there are none."""
     match algorithm:
         case KTO():
             items = weigh(algorithm, rows, said)
             needed = f"feedback of kind {', '.join(algorithm.feedback)}"
-        case DPO():
+        case DPO() | RewardModel():
             items = [*pair_choices(rows, said), *pair_corrections(rows, said), *pair_by_reward(algorithm, rows)]
             needed = "a choice, a correction, or rewards of several answers to one prompt"
         case RAFT():
@@ -132,7 +132,7 @@ def pair_corrections(rows: Iterable[DatasetRow], said: Said) -> list[ServedItem]
     ]
 
 
-def pair_by_reward(algorithm: DPO, rows: Iterable[DatasetRow]) -> Iterator[ServedItem]:
+def pair_by_reward(algorithm: DPO | RewardModel, rows: Iterable[DatasetRow]) -> Iterator[ServedItem]:
     """Better and worse answers to the same prompt, by reward."""
     alike: dict[str, list[DatasetRow]] = {}
     for row in rows:

@@ -23,7 +23,7 @@ def sample_answer(attempt: Trajectory, call: str, chat: ChatTemplate) -> Sample 
 
     None if the trajectory has no such call.
     """
-    found = _find(attempt, call)
+    found = find_call(attempt, call)
     if found is None:
         return None
     turns, at = found
@@ -32,7 +32,7 @@ def sample_answer(attempt: Trajectory, call: str, chat: ChatTemplate) -> Sample 
 
 def sample_correction(attempt: Trajectory, call: str, text: str, chat: ChatTemplate) -> tuple[Sample, Sample] | None:
     """A text in the place of an answer, and the answer: the last one of the first thread, if no call is named."""
-    found = _find(attempt, call)
+    found = find_call(attempt, call)
     if found is None:
         return None
     turns, at = found
@@ -107,7 +107,7 @@ def _first(sample: Sample) -> int:
     return int(np.flatnonzero(sample.mask_T)[0])
 
 
-def _find(attempt: Trajectory, call: str) -> tuple[tuple[Turn, ...], int | None] | None:
+def find_call(attempt: Trajectory, call: str) -> tuple[tuple[Turn, ...], int | None] | None:
     """The thread of a call with the place of its answer; the first choice's, if the call had several."""
     if not call:
         return attempt.turns, None

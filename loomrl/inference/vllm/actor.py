@@ -20,6 +20,7 @@ from loomrl.inference.open import Opening
 from loomrl.inference.vllm.engine import STARTING, EngineLost, StagedWeights, VllmEngine
 from loomrl.inference.vllm.latest import GivenWeights, latest_weights_name
 from loomrl.inference.weights.group import Meeting
+from loomrl.process import stacks_on_signal
 
 T = TypeVar("T")
 LAST_WORDS_S = 0.5
@@ -34,6 +35,7 @@ class VllmActor:
     """
 
     def __init__(self, fleet: str, choice: VllmEngineConfig, opening: Opening, model: Callable[[], Path]) -> None:
+        stacks_on_signal()
         self._fleet = fleet
         self._choice = choice
         self._opening = opening

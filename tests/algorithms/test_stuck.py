@@ -1,0 +1,49 @@
+"""A run that makes no progress says what it waits for, with the stacks of the part that is stuck."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomrl.algorithms.language.learner import LanguageLearner
+from loomrl.algorithms.language.runner import LanguageRunner
+from loomrl.experiments.train import WAITS
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.process import stacks_if_stuck
+from tests.algorithms.language_support import RAY, build, train
+
+pytestmark = [*RAY, pytest.mark.slow]
+
+
+@pytest.mark.parametrize(
+    ("part", "method", "said"),
+    [
+        (LanguageRunner, "sample", "attempts of the runners"),
+        (LanguageLearner, "update", "the learners"),
+        (TorchEngine, "_apply", "the engines"),
+    ],
+)
+def test_a_deadlocked_part_is_named_and_shows_its_stack(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    part: type,
+    method: str,
+    said: str,
+) -> None:
+    algo = build(tmp_path)
+    train(algo, 1)
+    own: Any = getattr(part, method)
+    released = threading.Event()
+
+    def deadlocked(*given: Any, **named: Any) -> Any:
+        released.wait(6)
+        return own(*given, **named)
+
+    monkeypatch.setattr(part, method, deadlocked)
+    with stacks_if_stuck(WAITS, 3.0):
+        train(algo, 1)
+    told = capfd.readouterr().err
+    assert f"waiting for {said}." in told
+    assert " in deadlocked" in told
