@@ -129,7 +129,7 @@ def test_what_stays_wrong_stops_the_run_by_name_and_nobody_acts_with_it(
     assert loaded == [2, 2]
     runner = warm.env_runner_group.local_env_runner
     request = Request(torch.arange(4).numpy().astype("int32"), Sampling(max_tokens=2), frozenset(), 0)
-    with pytest.raises(PolicyError, match="rejected|changed in the engine"):
+    with pytest.raises(PolicyError, match=r"rejected|changed in the engine"):
         asyncio.run(runner.engine.generate(request))
     played = warm._runners.play(warm.source._plan(warm._actor(2), 0))
     assert {attempt.failure.boundary for attempt in played if attempt.failure} == {"policy"}
