@@ -27,6 +27,7 @@ OPTIONAL = {
     "mo-gymnasium": ("environments of several objectives", "pip install 'loomrl[morl]'"),
     "moocore": ("hypervolumes of fronts", "pip install 'loomrl[morl]'"),
     "nats-py": ("events of agents on NATS", "pip install 'loomrl[nats]'"),
+    "gguf": ("models from GGUF files, and as such", "pip install 'loomrl[gguf]'"),
     "onnx": ("control policies as ONNX files", "pip install 'loomrl[onnx]'"),
     "open-spiel": ("board games of the Game environment", "pip install 'loomrl[games]'"),
     "openai": ("the shipped agents", "pip install 'loomrl[agents]'"),

@@ -127,7 +127,7 @@ HANG_S = 1800.0
 
 def stacks_on_signal() -> None:
     """Write the stacks of all threads to standard error on SIGUSR2."""
-    faulthandler.register(signal.SIGUSR2, all_threads=True)
+    faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
 
 
 @contextlib.contextmanager

@@ -3,10 +3,12 @@
 Axis suffix: `_T` is the position in a token sequence.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -356,3 +358,17 @@ class Verdict:
 
     allowed: bool
     reasons: tuple[str, ...] = ()
+
+
+class HeldTime(Protocol):
+    """The time of an attempt in which it waits for others: for their turns, or for an engine's work for them."""
+
+    def queued(self, seconds: Callable[[], float]) -> AbstractContextManager[None]:
+        """An engine has a request of the attempt: so far it has let it wait for `seconds`."""
+
+    def seconds_held(self) -> float:
+        """Seconds up to now."""
+
+
+SEAT: ContextVar[HeldTime | None] = ContextVar("seat", default=None)
+"""The held time of the attempt that the running task plays; here, as engines run where Gymnasium is not installed."""

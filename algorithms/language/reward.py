@@ -129,7 +129,12 @@ def open_beginning(path: str, *, context: int, device: str) -> SequenceClassifie
     try:
         with without_load_report():
             opened: Any = AutoModelForSequenceClassification.from_pretrained(
-                path, local_files_only=True, num_labels=1, dtype=torch.float32, output_loading_info=True
+                path,
+                local_files_only=True,
+                trust_remote_code=False,
+                num_labels=1,
+                dtype=torch.float32,
+                output_loading_info=True,
             )
     except Exception as error:  # the boundary to what is in the folder
         raise ConfigError(

@@ -89,18 +89,19 @@ def open_sequence_classifier(path: str, *, device: str = "cpu") -> SequenceClass
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device={device}: this process sees no GPU. Set device=cpu.")
     try:
-        config = AutoConfig.from_pretrained(path, local_files_only=True)
+        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         made = ", ".join(config.architectures or ()) or "an unnamed architecture"
         if "ForSequenceClassification" not in made:
             raise ConfigError(
                 f"{where} is {made} and no sequence classifier: its scores would be random. Name a folder with "
                 "…ForSequenceClassification, such as a run of algorithm.kind=reward makes."
             )
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         with without_load_report():
             opened: Any = AutoModelForSequenceClassification.from_pretrained(
                 path,
                 local_files_only=True,
+                trust_remote_code=False,
                 dtype=torch.float32 if device == "cpu" else "auto",
                 output_loading_info=True,
             )

@@ -22,13 +22,13 @@ from loomrl.errors import ConfigError, EpisodeError, LoomError, PolicyError, Reg
 from loomrl.gym.base import INFO, BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
 from loomrl.gym.host.alarm import Deadline, Hang, HangWatch, alarm_ready, interruptible
-from loomrl.gym.host.rounds import SEAT, Rounds, Seat
+from loomrl.gym.host.rounds import Rounds, Seat
 from loomrl.gym.memory import MEMORY
 from loomrl.gym.opponent import SLIPS, rival_of
 from loomrl.gym.policy import Action, OpenPolicy, Policy, PolicyFactory, open_policy
 from loomrl.gym.preference import add_preference, preference_of
 from loomrl.pickled import quickly
-from loomrl.types import NO_VERSION, End, Failure, Message, Reward, Source, Task, Trajectory, Turn
+from loomrl.types import NO_VERSION, SEAT, End, Failure, Message, Reward, Source, Task, Trajectory, Turn
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

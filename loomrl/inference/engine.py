@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.errors import PolicyError, unknown
-from loomrl.gym.host.rounds import SEAT
 from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
+from loomrl.types import SEAT
 
 if TYPE_CHECKING:
     from loomrl.config import Sampling

@@ -158,10 +158,12 @@ def _convert(file: Path, folder: Path) -> None:
     if shutil.disk_usage(folder).free < size:
         raise _no_room(file, folder, size, "the disk has less room")
     try:
-        config = AutoConfig.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
+        config = AutoConfig.from_pretrained(
+            file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
+        )
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            file.parent, config=config, gguf_file=file.name, local_files_only=True, dtype=dtype,
-            quantization_config=GgufConfig(dequantize=True), output_loading_info=True,
+            file.parent, config=config, gguf_file=file.name, local_files_only=True, trust_remote_code=False,
+            dtype=dtype, quantization_config=GgufConfig(dequantize=True), output_loading_info=True,
         )  # fmt: skip
         kind, vocabulary, named = get_gguf_tokenizer(str(file))
         core, _ = convert_gguf_tokenizer(kind, vocabulary)

@@ -18,7 +18,6 @@ from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.adapters.harness.session import CONTEXT, Access, AgentTranscript, Budget
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.episode import Attempt
-from loomrl.gym.host.rounds import SEAT, Seat
 from loomrl.gym.policy import Action, OraclePolicy, Policy, PolicyFactory
 from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
@@ -32,7 +31,7 @@ from loomrl.serving.request import Caller
 from loomrl.serving.wording import CallReader, to_messages
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm, Endpoint
-from loomrl.types import NO_VERSION, Failure, Message, Task, Turn
+from loomrl.types import NO_VERSION, SEAT, Failure, HeldTime, Message, Task, Turn
 
 ENDPOINT = "policy"
 
@@ -50,7 +49,7 @@ class AttemptLedger:
     key: str
     budget: Budget
     policy: ServedPolicy
-    seat: Seat | None = None
+    seat: HeldTime | None = None
     calls: int = 0
     tokens: int = 0
     overrun: str = ""

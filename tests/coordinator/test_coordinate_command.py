@@ -100,7 +100,7 @@ def test_training_of_a_loop_is_named_with_changes_over_it(tmp_path: Path) -> Non
     named = resolve_loop([str(tmp_path / "loop.yaml")])
     assert (named.training.name, named.training.store_url) == ("mine", "sqlite:///l.db")
     assert named.training.plain["algorithm"]["beta"] == 0.3
-    assert named.training.plain["data"] == {"dataset": "e", "batch": 8, "epochs": 1}
+    assert {"dataset": "e", "batch": 8, "epochs": 1}.items() <= named.training.plain["data"].items()
     over = resolve_loop([str(tmp_path / "loop.yaml"), f"training.base={tmp_path}/kto.yaml", "training.data.batch=9"])
     assert (over.training.plain["data"]["batch"], over.training.plain["algorithm"]["beta"]) == (9, 0.3)
 

@@ -28,7 +28,9 @@ def control(folder: Path, **changes: Any) -> Sweep:
 
 
 def language(folder: Path, **changes: Any) -> Sweep:
-    experiment = language_experiment(folder, **{"train.updates": 8, "evaluation.episodes": 8})
+    experiment = language_experiment(
+        folder, **{"train.updates": 8, "evaluation.episodes": 8, "algorithm.optimizer.micro_batch_tokens": 1024}
+    )
     space = {"algorithm.optimizer.learning_rate": {"kind": "choice", "values": [1e-7, 1e-2]}}
     given = {"name": "l", "experiment": experiment.model_dump(mode="json"), "space": space, "samples": 2}
     return Sweep.parse(given | changes)

@@ -15,10 +15,10 @@ from loomrl.errors import ConfigError
 from loomrl.gym.adapters.harness import Harness
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.gym.episode import Attempt, EpisodeLimits
-from loomrl.gym.host.rounds import SEAT, Rounds
+from loomrl.gym.host.rounds import Rounds
 from loomrl.gym.policy import OraclePolicy
 from loomrl.serving.agents import AgentGateway
-from loomrl.types import End, Message, Reward
+from loomrl.types import SEAT, End, Message, Reward
 
 pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="agents need Linux")]
 

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from enum import Enum, auto
 from typing import Self
 
@@ -24,10 +23,6 @@ class _SeatState(Enum):
     ASIDE = auto()
     """It waits for other attempts, which must not wait for it."""
     LEFT = auto()
-
-
-SEAT: ContextVar["Seat | None"] = ContextVar("seat", default=None)
-"""The seat of the attempt that the running task plays."""
 
 
 class Rounds:

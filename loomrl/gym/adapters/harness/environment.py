@@ -37,10 +37,9 @@ from loomrl.gym.adapters.harness.session import CONTEXT, Access, AgentTranscript
 from loomrl.gym.adapters.harness.task import AgentRow, AgentTasks, Done, score
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.episode import Attempt, Clock, EpisodeLimits, make_trajectory
-from loomrl.gym.host.rounds import SEAT
 from loomrl.named import named
 from loomrl.schema import Config
-from loomrl.types import End, Failure, Message, Observation, Reward, Task, Trajectory
+from loomrl.types import SEAT, End, Failure, Message, Observation, Reward, Task, Trajectory
 
 AGENT = "agent"
 """The boundary of failures that are the agent's own."""
