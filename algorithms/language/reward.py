@@ -44,8 +44,8 @@ class RewardPairs:
     """The pairs of a part of a data set, and how many were left out for which reason."""
 
     items: tuple[RewardPair | None, ...]
-    """None for a pair that is left out: the others keep their places, so that a run that is resumed after somebody's
-    answers were deleted goes on with the rest."""
+    """None for a pair that is left out. The others keep their places: a run that is resumed after a person's answers
+    were deleted goes on with the rest."""
     left_out: Mapping[str, int]
 
     def required(self, part: str, remedy: str) -> "RewardPairs":

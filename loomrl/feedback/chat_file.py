@@ -55,7 +55,7 @@ class FileChat:
         return tuple(turns)
 
     @property
-    def asked(self) -> tuple[tuple[str, str], ...]:
+    def question(self) -> tuple[tuple[str, str], ...]:
         """Roles and texts before the first answer."""
         first = next(at for at, message in enumerate(self.said) if message.role == "assistant")
         return tuple((message.role, message.text) for message in self.said[:first])
@@ -93,7 +93,7 @@ def read_chat_files(data: DatasetConfig) -> ChatFiles:
 
 def _is_drawn(chat: FileChat, share: float) -> bool:
     """True for a share of the questions, drawn by a hash: with all answers to them, and as the file grows."""
-    drawn = hashlib.sha256(f"{SALT} {chat.asked!r}".encode()).digest()
+    drawn = hashlib.sha256(f"{SALT} {chat.question!r}".encode()).digest()
     return int.from_bytes(drawn[:8]) < share * 2**64
 
 

@@ -231,7 +231,7 @@ class Shaping:
     def _judges(self) -> dict[str, AttemptJudge]:
         return {c.name: c.compute_fn for c in self.components if isinstance(c.compute_fn, AttemptJudge)}
 
-    def _judged_by(self) -> dict[str, str]:
+    def _judge_hashes(self) -> dict[str, str]:
         return {name: judge.sha256 for name, judge in self._judges().items()}
 
     def _novelties(self) -> list[ActionNovelty]:
@@ -240,13 +240,13 @@ class Shaping:
     def state_dict(self) -> dict[str, Any]:
         """Weights, what is known, and what judges judge by, as JSON."""
         novelty = [one.state_dict() for one in self._novelties()]
-        return {"weights": dict(self.weights), "novelty": novelty, "judges": self._judged_by()}
+        return {"weights": dict(self.weights), "novelty": novelty, "judges": self._judge_hashes()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; a state of other components is refused."""
         if set(state["weights"]) != set(self.weights):
             raise ConfigError(f"reward state of {sorted(state['weights'])} does not fit {sorted(self.weights)}.")
-        now = self._judged_by()
+        now = self._judge_hashes()
         if other := [name for name in now if state["judges"].get(name) != now[name]]:
             raise ConfigError(
                 f"rewards.parts: {other[0]!r} is judged by another calibration, model or wording than the one that the "

@@ -107,7 +107,7 @@ def test_what_is_held_out_stays_so_as_the_file_grows_and_with_all_answers_to_it(
     after = [chat.said for chat in many.held_out]
     assert 0.15 < len(before) / 60 < 0.45
     assert before <= {*after}
-    assert not {chat.asked for chat in many.train} & {chat.asked for chat in many.held_out}
+    assert not {chat.question for chat in many.train} & {chat.question for chat in many.held_out}
     assert [*map(len, (many.train, many.held_out))] == [200 - len(after), 2 * len({*after})]
     apart = read(tmp_path, chats(3), held_out_file=write(tmp_path / "other.jsonl", chats(5)[3:]))
     assert [chat.where for chat in apart.held_out] == [f"{tmp_path}/other.jsonl, line {n}" for n in (1, 2)]

@@ -59,7 +59,7 @@ class Inspection:
             for id, score in asyncio.run(_opinions(self._judge, asked)).items():
                 found[id][COMPLETION] = score
         for (id, name), wait in begun.items():
-            found[id][name] = _judged_score(wait)
+            found[id][name] = _score_grade(wait)
         return found
 
     def _qualities(self, trajectories: Sequence[Trajectory]) -> dict[str, ComponentScore]:
@@ -108,7 +108,7 @@ async def _opinions(judge: InquiryJudge, trajectories: Sequence[Trajectory]) -> 
     return dict(zip([one.id for one in trajectories], await asyncio.gather(*map(ask, trajectories)), strict=True))
 
 
-def _judged_score(wait: Callable[[], Grade]) -> ComponentScore:
+def _score_grade(wait: Callable[[], Grade]) -> ComponentScore:
     """A judge's score. Reasons may quote what was said, and what is on record of a reward leaves by bus."""
     try:
         grade = wait()
