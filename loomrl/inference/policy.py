@@ -23,12 +23,14 @@ SLOTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """The settings shared by all speakers of an engine. `context` is the limit of tokens per episode."""
+    """The settings shared by all speakers of a policy. `context` is the limit of tokens per episode."""
 
     engine: Engine
     chat: ChatTemplate
     sampling: Sampling
     context: int
+    adapter: str = ""
+    """The name under which the engine holds the policy, if it holds several."""
 
 
 class Speaker:
@@ -61,7 +63,9 @@ class Speaker:
             )
         if room < sampling.max_tokens:
             sampling = sampling.model_copy(update={"max_tokens": room})
-        return Request(ids, sampling, self._voice.chat.stop, self._rng.getrandbits(63), self._transcript.sights)
+        seed = self._rng.getrandbits(63)
+        voice = self._voice
+        return Request(ids, sampling, voice.chat.stop, seed, self._transcript.sights, adapter=voice.adapter)
 
 
 def speakers(voice: Voice) -> PolicyFactory:

@@ -11,6 +11,7 @@ import psutil
 import ray
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor, nn
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -27,12 +28,14 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.pytorch_utils import Conv1D
 
 from loomrl.config import Sampling
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import save_model
 from loomrl.inference.open import Opening
 from loomrl.inference.vllm.fleet import VllmFleet
+from loomrl.inference.weights.adapter import NARROW, WIDEN
 
 VOCABULARY = 300
 TEMPLATE = (
@@ -40,6 +43,19 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL = ("<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
+
+
+def additions(model: PreTrainedModel, seed: int, *, rank: int = 3, only: str = "") -> dict[str, Tensor]:
+    """Random ones to the linear layers, large enough to change what is sampled."""
+    rng = torch.Generator().manual_seed(seed)
+    found = {}
+    for name, layer in model.named_modules():
+        if type(layer) not in (nn.Linear, Conv1D) or only not in name or name == "lm_head":
+            continue
+        sizes = (layer.nx, layer.nf) if isinstance(layer, Conv1D) else (layer.in_features, layer.out_features)
+        found[name + NARROW] = torch.randn(rank, sizes[0], generator=rng) * 0.2
+        found[name + WIDEN] = torch.randn(sizes[1], rank, generator=rng) * 0.2
+    return found
 
 
 def tiny_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
