@@ -146,6 +146,7 @@ def save_model(
 
 @contextmanager
 def without_progress_bar() -> Iterator[None]:
+    """Load or save weights without transformers' bar."""
     bars: Any = logging
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
