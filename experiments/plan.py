@@ -1,9 +1,12 @@
 """`loomrl show EXPERIMENT --plan`: what a training needs, and what its evaluation can show, before it begins."""
 
+import asyncio
 import json
 import math
+import platform
+import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
 
@@ -11,88 +14,307 @@ from rich.console import Console
 from transformers import AutoConfig, LlamaConfig
 
 from loomrl.algorithms.language.footprint import GB, fitting_tokens, footprint
-from loomrl.algorithms.language.resolved import Resolved
-from loomrl.config import AnyRoot, Architecture, Experiment
+from loomrl.algorithms.language.resolved import Resolved, origin_of
+from loomrl.config import AnyRoot, Architecture, ControlExperiment, Experiment, RewardModel
 from loomrl.errors import ConfigError
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
+from loomrl.experiments.probe import TRIED_S, Probed, probe
+from loomrl.gym.held_out import draw_held_out
+from loomrl.gym.task_mixture import gather
 from loomrl.inference.footprint import BYTES, ModelShape
 from loomrl.inference.model import config_of
 from loomrl.process import free_memory
+from loomrl.record.word import lasting
 from loomrl.run.version import file_of
-from loomrl.store import open_store
-from loomrl.store.runs import POLICIES
+from loomrl.store import LoomDB, open_store
+from loomrl.store.notes import Notes
+from loomrl.store.runs import POLICIES, RUNS, machine
 
 KEPT = 3
 """Checkpoints of a run that are there at once: the first, the best and the last."""
-EPISODES = 200
-"""Held-out tasks, unless the settings say how many."""
 POWER = 0.8
+FLOPS = 4e10
+"""Operations a second, for the size of a probe alone."""
+PROMPT = 64
+"""Tokens of a prompt, for the same."""
+WARM = 40
+"""Steps of a warm start in a probe."""
+LATEST = 5
+"""Runs of the same kind by whose errors a plan is corrected."""
+APART = {"seconds": 0.25, "memory_gb": 0.15}
+"""How far a plan is off nine times in ten (`tests/experiments/test_plan_measured.py`), until runs here say more."""
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """A planned figure with an interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """A training's needs in GB, and the smallest difference in success that its evaluation shows."""
+    """A training's needs, and the smallest difference that its evaluation shows."""
 
     memory: Mapping[str, float]
-    needed: float
+    """GB at the peak, by part."""
+    needed: Estimate
     free: float
-    micro_batch_tokens: int | None
-    refusal: str | None
+    micro_batch_tokens: int | None = None
+    refusal: str | None = None
     """Why it cannot begin, with a remedy; None if it can."""
-    disk: float
-    """Disk space of the checkpoints that exist at once."""
-    tasks: int
-    improvement: float
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By part; empty if no probe was made."""
+    updates: int | None = None
+    update_s: float | None = None
+    run: Estimate | None = None
+    """Seconds of the run, unless a rule stops it earlier."""
+    unprobed: str | None = None
+    """Why seconds are not known."""
+    corrected_by: int = 0
+    """Runs of the same kind on this machine by whose errors it is corrected."""
+    disk: float | None = None
+    """GB of the checkpoints that exist at once, and of records."""
+    tasks: int = 0
+    improvement: float | None = None
+    measure: str = "success"
 
     def render(self, console: Console) -> None:
         """The plan as a page."""
         rows = [(name, f"{size:.2f}") for name, size in self.memory.items()]
-        total = [("together", f"{self.needed:.2f}"), ("free", f"{self.free:.2f}")]
-        console.print(table("Memory at the peak", ("", "GB>"), [*rows, ("",), *total]))
+        needed = self.needed
+        total = [("together", f"{needed.value:.2f}"), ("", f"{needed.low:.2f} to {needed.high:.2f}")]
+        console.print(table("Memory at the peak", ("", "GB>"), [*rows, ("",), *total, ("free", f"{self.free:.2f}")]))
+        say = _say(console)
         if self.refusal is not None:
             console.print(f"\n{self.refusal}", style="yellow", markup=False, highlight=False)
-        else:
-            console.print(f"\noptimizer.micro_batch_tokens={self.micro_batch_tokens}", highlight=False)
-        console.print(f"checkpoints: {self.disk:.2f} GB of disk", highlight=False)
-        console.print(
-            f"evaluation: {self.tasks} held-out tasks show a gain in success of {self.improvement:.2f} in "
-            f"{POWER:.0%} of cases; evaluation.episodes={4 * self.tasks} half of that",
-            highlight=False,
-        )
+        elif self.micro_batch_tokens is not None:
+            say(f"\noptimizer.micro_batch_tokens={self.micro_batch_tokens}")
+        if self.run is not None:
+            run = self.run
+            rows = [(name, f"{seconds:.1f}") for name, seconds in self.seconds.items()]
+            said = [("together", f"{run.value:.0f}"), ("", f"{run.low:.0f} to {run.high:.0f}")]
+            console.print()
+            console.print(table("Time", ("", "s>"), [*rows, ("",), *said]))
+            say(f"\nat most {lasting(run.value)}: {self.updates} updates of {self.update_s:.3g} s")
+            if self.corrected_by:
+                say(f"corrected by {self.corrected_by} earlier runs of its kind on this machine")
+        if self.unprobed is not None:
+            say(f"seconds are not known: {self.unprobed}")
+        if self.disk is not None:
+            say(f"checkpoints and records: {self.disk:.2f} GB of disk")
+        if self.improvement is not None:
+            say(
+                f"evaluation: {self.tasks} held-out tasks show a gain in {self.measure} of {self.improvement:.2g} in "
+                f"{POWER:.0%} of cases; evaluation.episodes={4 * self.tasks} half of that"
+            )
 
 
 def plan_run(experiment: AnyRoot, *, memory_gb: float | None = None) -> RunPlan:
-    """The plan of a language training, for a machine with so much free memory, or for this one."""
-    if not isinstance(experiment, Experiment):
-        raise ConfigError(f"--plan: {experiment.name} trains no language policy, whose memory would be known.")
+    """The plan of a training. With `memory_gb` it is about the memory of a machine with so much free; else about this
+    machine, where a probe measures its beginning, and it is on record for the run of this experiment.
+    """
+    if not isinstance(experiment, Experiment | ControlExperiment):
+        raise ConfigError(f"--plan: {experiment.name} is of kind {experiment.kind}, which is not trained.")
+    asked = experiment
     experiment = settled(experiment)
-    config = open_algorithm(experiment)
-    config.validate()
-    resolved: Resolved = config.resolved
-    shape = _shape(resolved)
     free = free_memory() if memory_gb is None else memory_gb * GB
-    refusal = None
-    tokens = None
-    try:
-        tokens = fitting_tokens(resolved, shape, free)
-    except ConfigError as error:
-        refusal = str(error)
-    asked = resolved.algorithm.optimizer.micro_batch_tokens
-    need = footprint(resolved, shape, tokens or (256 if asked == "auto" else asked))
+    resolved = _resolved(experiment)
+    if resolved is None and memory_gb is not None:
+        raise ConfigError(
+            f"--memory={memory_gb:g}: of {kind_of(experiment)} memory is not calculated; a probe measures it. "
+            "Leave --memory out."
+        )
+    shape = _shape(experiment, resolved)
+    parts: dict[str, float] = {}
+    tokens = refusal = None
+    if resolved is not None and shape is not None:
+        try:
+            tokens = fitting_tokens(resolved, shape, free)
+        except ConfigError as error:
+            refusal = str(error)
+        given = resolved.algorithm.optimizer.micro_batch_tokens
+        need = footprint(resolved, shape, tokens or (256 if given == "auto" else given))
+        parts = {name: size / GB for name, size in need.parts.items()}
+    tasks = _tasks(experiment)
     settings = experiment.evaluation
-    tasks = settings.episodes or EPISODES
+    plan: dict[str, Any] = {"free": free / GB, "micro_batch_tokens": tokens, "refusal": refusal, "tasks": tasks}
+    if tasks and isinstance(experiment, Experiment):
+        plan["improvement"] = smallest_improvement(tasks, confidence=settings.confidence)
+    found = None
+    share = 1.0
+    if memory_gb is None and refusal is None:
+        try:
+            smaller, share = _smaller(experiment, shape)
+            found = probe(smaller)
+        except ConfigError as error:
+            plan["unprobed"] = str(error)
+    if found is None:
+        total = sum(parts.values())
+        disk = None if resolved is None or shape is None else KEPT * _checkpoint(resolved, shape) / GB
+        return RunPlan(memory=parts, needed=_around(total, (), "memory_gb"), disk=disk, **plan)
+    memory = found.memory / GB
+    if resolved is not None and shape is not None and tokens is not None and share < 1:
+        passes = [min(tokens, found.tokens / each) for each in (share, 1.0)]
+        more, less = (footprint(resolved, shape, max(1, round(each))).total for each in passes)
+        memory += (more - less) / GB
+    if parts:
+        beyond = memory - sum(parts.values())
+        parts["less in the probe" if beyond < 0 else "more in the probe"] = beyond
+    else:
+        parts["all processes"] = memory
+    updates = _updates(experiment, found, share)
+    seconds = _seconds(experiment, found, updates, share=share, tasks=tasks)
+    raw = {"seconds": sum(seconds.values()), "memory_gb": memory}
+    with open_store(experiment.store_url) as db:
+        errors = earlier_errors(db, kind_of(experiment))
+        Notes(db).keep(_key(asked), json.dumps(raw | {"kind": kind_of(experiment), "machine": _here()}))
+    if found.deviation is not None:
+        count = experiment.evaluation.episodes or 1
+        plan |= {
+            "tasks": count,
+            "measure": "return",
+            "improvement": 2 * found.deviation * smallest_improvement(count, confidence=settings.confidence),
+        }
     return RunPlan(
-        memory={name: size / GB for name, size in need.parts.items()},
-        needed=need.total / GB,
-        free=free / GB,
-        micro_batch_tokens=tokens,
-        refusal=refusal,
-        disk=KEPT * _checkpoint(resolved, shape) / GB,
-        tasks=tasks,
-        improvement=smallest_improvement(tasks, confidence=settings.confidence),
+        memory=parts,
+        needed=_around(memory, [each["memory_gb"] for each in errors], "memory_gb"),
+        seconds=seconds,
+        updates=updates,
+        update_s=seconds["updates"] / updates,
+        run=_around(raw["seconds"], [each["seconds"] for each in errors], "seconds"),
+        corrected_by=len(errors),
+        disk=(KEPT * found.checkpoint_disk + updates * found.update_disk / share) / GB,
+        **plan,
     )
+
+
+def _say(console: Console) -> Any:
+    return lambda text: console.print(text, highlight=False, markup=False)
+
+
+# -- plans and what became of them ------------------------------------------------------------------------------------
+
+
+def find_plan(db: LoomDB, experiment: AnyRoot) -> dict[str, Any] | None:
+    """The latest plan of this experiment on this machine: its kind, seconds and GB, uncorrected."""
+    text = Notes(db).find(_key(experiment))
+    plan = None if text is None else json.loads(text)
+    return plan if plan is not None and plan["machine"] == _here() else None
+
+
+def compare_plan(plan: Mapping[str, Any]) -> str:
+    """A run's plan beside what it took, in words."""
+    took = plan["measured"]
+    apart = {name: took[name] / plan[name] - 1 for name in APART}
+    return (
+        f"planned {plan['seconds']:.0f} s and {plan['memory_gb']:.2f} GB; it took {took['seconds']:.0f} s "
+        f"({apart['seconds']:+.0%}) and {took['memory_gb']:.2f} GB ({apart['memory_gb']:+.0%})"
+    )
+
+
+def earlier_errors(db: LoomDB, kind: str) -> list[dict[str, float]]:
+    """What the latest runs of this kind on this machine took, in relation to their plans."""
+    plans = [run.result.get("planned") for run in RUNS.latest(db, kind="train", limit=200)]
+    ours = [plan for plan in plans if plan and plan["kind"] == kind and plan["machine"] == _here()]
+    return [{name: plan["measured"][name] / plan[name] for name in APART} for plan in ours[:LATEST]]
+
+
+def kind_of(experiment: Experiment | ControlExperiment) -> str:
+    """The kind of a training, whose plans are off alike."""
+    return f"{experiment.kind}/{experiment.algorithm.kind}"
+
+
+def _around(value: float, errors: Any, name: str) -> Estimate:
+    """The figure, corrected by the median of earlier errors; its interval is theirs once there are three."""
+    middle = statistics.median(errors) if errors else 1.0
+    many = len(errors) > 2
+    low = min(errors) if many else (1 - APART[name]) * middle
+    high = max(errors) if many else (1 + APART[name]) * middle
+    return Estimate(value * middle, value * low, value * high)
+
+
+def _key(experiment: AnyRoot) -> str:
+    return f"plan/{experiment.override({'seed': 0}).sha256}"
+
+
+def _here() -> str:
+    return f"{platform.node()}: {machine()}"
+
+
+# -- seconds ----------------------------------------------------------------------------------------------------------
+
+
+def _smaller(experiment: Any, shape: ModelShape | None) -> tuple[Any, float]:
+    """The experiment with updates that a probe has time for, and their share of whole ones."""
+    if shape is None:
+        return experiment, 1.0
+    algorithm = experiment.algorithm
+    changes: dict[str, Any] = {}
+    warm = getattr(algorithm, "warm_start", None)
+    if warm is not None and warm.steps > WARM:
+        changes["algorithm.warm_start.steps"] = WARM
+    if experiment.data is None:
+        path, whole = "rollout.groups_per_update", experiment.rollout.groups_per_update
+        each = experiment.rollout.group_size * (algorithm.sampling.max_tokens + PROMPT)
+    else:
+        path, whole = "data.batch", experiment.data.batch
+        each = algorithm.model.context // 2
+    is_on_gpu = bool(getattr(getattr(algorithm, "learners", None), "gpus", 0))
+    most = whole if is_on_gpu else max(1, int(TRIED_S * FLOPS / (8 * shape.parameters * each)))
+    if most < whole:
+        changes[path] = most
+    return experiment.override(changes), min(most, whole) / whole
+
+
+def _updates(experiment: Any, found: Probed, share: float) -> int:
+    if isinstance(experiment, ControlExperiment):
+        return math.ceil(found.limit / found.step)
+    by_data = math.inf if experiment.data is None else math.ceil(found.limit * share)
+    return int(min(experiment.train.updates, by_data))
+
+
+def _seconds(experiment: Any, found: Probed, updates: int, *, share: float, tasks: int) -> dict[str, float]:
+    """Seconds of a run by part."""
+    warm = getattr(experiment.algorithm, "warm_start", None)
+    rollout_s = found.rollout_s
+    if share < 1 and rollout_s:
+        size = experiment.rollout.group_size
+        groups = experiment.rollout.groups_per_update
+        rollout_s *= found.judge_s(size * groups) / found.judge_s(round(size * groups * share))
+    settings = experiment.evaluation
+    every = settings.every
+    between = 0 if every is None else max(0, math.ceil(updates * found.step / every) - 1)
+    if tasks:
+        several = found.judge_s(tasks * settings.attempts)
+        evaluations = 2 * (found.judge_s(tasks) + several)
+        evaluations += between * (several if settings.way == "sampled" else found.judge_s(tasks))
+    else:
+        evaluations = (2 + between) * found.judge_s(1)
+    kept = 2 + between + max(0, math.ceil(updates * found.step / experiment.train.checkpoint_every) - 1)
+    return {
+        "start": found.start_s,
+        "warm start": found.begin_s + (0 if warm is None else warm.steps * found.warm_step_s),
+        "updates": updates * (rollout_s + found.update_s / share),
+        "evaluations": evaluations + (2 + between) * found.loss_s,
+        "checkpoints": kept * found.checkpoint_s,
+    }
+
+
+def _tasks(experiment: Experiment | ControlExperiment) -> int:
+    """Held-out tasks of an evaluation in environments of words."""
+    if not isinstance(experiment, Experiment) or not experiment.environments:
+        return 0
+    mixture = gather(experiment.environments, experiment.templates, lambda id: (id, ""))
+    try:
+        return len(draw_held_out(mixture, experiment.evaluation))
+    finally:
+        for member in mixture.members.values():
+            asyncio.run(member.environment.close())
 
 
 def smallest_improvement(tasks: int, *, confidence: float, power: float = POWER) -> float:
@@ -101,10 +323,28 @@ def smallest_improvement(tasks: int, *, confidence: float, power: float = POWER)
     return (quantile((1 + confidence) / 2) + quantile(power)) * math.sqrt(2 * 0.25 / tasks)
 
 
-def _shape(resolved: Resolved) -> ModelShape:
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def _resolved(experiment: Experiment | ControlExperiment) -> Resolved | None:
+    """The settings of a language policy's training, of which memory is calculated; None of others."""
+    if isinstance(experiment, ControlExperiment) or isinstance(experiment.algorithm, RewardModel):
+        return None
+    config = open_algorithm(experiment)
+    config.validate()
+    resolved: Resolved = config.resolved
+    return resolved
+
+
+def _shape(experiment: Experiment | ControlExperiment, resolved: Resolved | None) -> ModelShape | None:
     """The shape of the model that the run begins with, which need not be built yet."""
-    trusts = resolved.model.trust_remote_code
-    return ModelShape.of(_configuration(resolved), trust_remote_code=trusts)
+    if resolved is not None:
+        trusts = resolved.model.trust_remote_code
+        return ModelShape.of(_configuration(resolved), trust_remote_code=trusts)
+    if isinstance(experiment, Experiment) and isinstance(experiment.algorithm, RewardModel):
+        origin = origin_of(experiment.algorithm.model, artifact_url=experiment.artifact_url, built="")
+        return ModelShape.of(config_of(origin))
+    return None
 
 
 def _configuration(resolved: Resolved) -> Any:

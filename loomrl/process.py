@@ -52,13 +52,25 @@ def peak_memory_kb() -> int:
     """The most memory that this process has had. On Linux `ru_maxrss` is not asked: it includes the memory of the
     process that started this one.
     """
-    status = Path("/proc/self/status")
-    if not status.exists():
+    if not ON_LINUX:
         import resource
 
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most // 1024 if sys.platform == "darwin" else most
-    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    return _peak_kb(os.getpid())
+
+
+def family_peak() -> int:
+    """Bytes of the peaks of this process and of its present descendants together; on Linux only, else of this one."""
+    return 1024 * (peak_memory_kb() + sum(map(_peak_kb, _descendants() if ON_LINUX else ())))
+
+
+def _peak_kb(pid: int) -> int:
+    """The most memory that a process has had; 0 of one that has ended."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
+    return 0
 
 
 def free_memory() -> int:
