@@ -3,20 +3,22 @@
 import asyncio
 import json
 import math
+import os
 import platform
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
 from rich.console import Console
-from transformers import AutoConfig, LlamaConfig
 
-from loomrl.algorithms.language.footprint import GB, fitting_tokens, footprint
+from loomrl.algorithms.language.footprint import GB, LEAST_TOKENS, fitting_tokens, footprint, shape_of
 from loomrl.algorithms.language.resolved import Resolved, origin_of
-from loomrl.config import AnyRoot, Architecture, ControlExperiment, Experiment, RewardModel
-from loomrl.errors import ConfigError
+from loomrl.config import AnyExperiment, ControlExperiment, Experiment, RewardModel
+from loomrl.config.language import AUTO
+from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
@@ -27,10 +29,9 @@ from loomrl.inference.footprint import BYTES, ModelShape
 from loomrl.inference.model import config_of
 from loomrl.process import free_memory
 from loomrl.record.word import lasting
-from loomrl.run.version import file_of
 from loomrl.store import LoomDB, open_store
 from loomrl.store.notes import Notes
-from loomrl.store.runs import POLICIES, RUNS, machine
+from loomrl.store.runs import RUNS
 
 KEPT = 3
 """Checkpoints of a run that are there at once: the first, the best and the last."""
@@ -89,7 +90,7 @@ class RunPlan:
         needed = self.needed
         total = [("together", f"{needed.value:.2f}"), ("", f"{needed.low:.2f} to {needed.high:.2f}")]
         console.print(table("Memory at the peak", ("", "GB>"), [*rows, ("",), *total, ("free", f"{self.free:.2f}")]))
-        say = _say(console)
+        say = partial(console.print, highlight=False, markup=False)
         if self.refusal is not None:
             console.print(f"\n{self.refusal}", style="yellow", markup=False, highlight=False)
         elif self.micro_batch_tokens is not None:
@@ -114,7 +115,7 @@ class RunPlan:
             )
 
 
-def plan_run(experiment: AnyRoot, *, memory_gb: float | None = None) -> RunPlan:
+def plan_run(experiment: Any, *, memory_gb: float | None = None) -> RunPlan:
     """The plan of a training. With `memory_gb` it is about the memory of a machine with so much free; else about this
     machine, where a probe measures its beginning, and it is on record for the run of this experiment.
     """
@@ -123,42 +124,32 @@ def plan_run(experiment: AnyRoot, *, memory_gb: float | None = None) -> RunPlan:
     asked = experiment
     experiment = settled(experiment)
     free = free_memory() if memory_gb is None else memory_gb * GB
-    resolved = _resolved(experiment)
+    resolved: Any = _resolved(experiment)
+    kind = kind_of(experiment)
     if resolved is None and memory_gb is not None:
         raise ConfigError(
-            f"--memory={memory_gb:g}: of {kind_of(experiment)} memory is not calculated; a probe measures it. "
-            "Leave --memory out."
+            f"--memory={memory_gb:g}: the memory of {kind} is measured by a probe, not calculated. Leave it out."
         )
-    shape = _shape(experiment, resolved)
-    parts: dict[str, float] = {}
-    tokens = refusal = None
-    if resolved is not None and shape is not None:
-        try:
-            tokens = fitting_tokens(resolved, shape, free)
-        except ConfigError as error:
-            refusal = str(error)
-        given = resolved.algorithm.optimizer.micro_batch_tokens
-        need = footprint(resolved, shape, tokens or (256 if given == "auto" else given))
-        parts = {name: size / GB for name, size in need.parts.items()}
+    shape: Any = _shape(experiment, resolved)
+    tokens, refusal, parts = (None, None, {}) if resolved is None else _fit(resolved, shape, free)
     tasks = _tasks(experiment)
-    settings = experiment.evaluation
+    confidence = experiment.evaluation.confidence
     plan: dict[str, Any] = {"free": free / GB, "micro_batch_tokens": tokens, "refusal": refusal, "tasks": tasks}
-    if tasks and isinstance(experiment, Experiment):
-        plan["improvement"] = smallest_improvement(tasks, confidence=settings.confidence)
+    if tasks:
+        plan["improvement"] = smallest_improvement(tasks, confidence=confidence)
     found = None
-    share = 1.0
+    smaller, share = _smaller(experiment, shape)
     if memory_gb is None and refusal is None:
         try:
-            smaller, share = _smaller(experiment, shape)
             found = probe(smaller)
-        except ConfigError as error:
+        except LoomError as error:
             plan["unprobed"] = str(error)
     if found is None:
-        total = sum(parts.values())
-        disk = None if resolved is None or shape is None else KEPT * _checkpoint(resolved, shape) / GB
-        return RunPlan(memory=parts, needed=_around(total, (), "memory_gb"), disk=disk, **plan)
+        needed = _around(sum(parts.values()), [], "memory_gb")
+        disk = None if resolved is None else KEPT * _checkpoint(resolved, shape) / GB
+        return RunPlan(memory=parts, needed=needed, disk=disk, **plan)
     memory = found.memory / GB
-    if resolved is not None and shape is not None and tokens is not None and share < 1:
+    if tokens is not None and share < 1:
         passes = [min(tokens, found.tokens / each) for each in (share, 1.0)]
         more, less = (footprint(resolved, shape, max(1, round(each))).total for each in passes)
         memory += (more - less) / GB
@@ -171,15 +162,12 @@ def plan_run(experiment: AnyRoot, *, memory_gb: float | None = None) -> RunPlan:
     seconds = _seconds(experiment, found, updates, share=share, tasks=tasks)
     raw = {"seconds": sum(seconds.values()), "memory_gb": memory}
     with open_store(experiment.store_url) as db:
-        errors = earlier_errors(db, kind_of(experiment))
-        Notes(db).keep(_key(asked), json.dumps(raw | {"kind": kind_of(experiment), "machine": _here()}))
+        errors = earlier_errors(db, kind)
+        Notes(db).keep(_key(asked), json.dumps(raw | {"kind": kind, "machine": _here()}))
     if found.deviation is not None:
-        count = experiment.evaluation.episodes or 1
-        plan |= {
-            "tasks": count,
-            "measure": "return",
-            "improvement": 2 * found.deviation * smallest_improvement(count, confidence=settings.confidence),
-        }
+        count = experiment.evaluation.episodes
+        gain = 2 * found.deviation * smallest_improvement(count, confidence=confidence)  # success deviates by 1/2
+        plan |= {"tasks": count, "measure": "return", "improvement": gain}
     return RunPlan(
         memory=parts,
         needed=_around(memory, [each["memory_gb"] for each in errors], "memory_gb"),
@@ -193,14 +181,10 @@ def plan_run(experiment: AnyRoot, *, memory_gb: float | None = None) -> RunPlan:
     )
 
 
-def _say(console: Console) -> Any:
-    return lambda text: console.print(text, highlight=False, markup=False)
-
-
 # -- plans and what became of them ------------------------------------------------------------------------------------
 
 
-def find_plan(db: LoomDB, experiment: AnyRoot) -> dict[str, Any] | None:
+def find_plan(db: LoomDB, experiment: AnyExperiment) -> dict[str, Any] | None:
     """The latest plan of this experiment on this machine: its kind, seconds and GB, uncorrected."""
     text = Notes(db).find(_key(experiment))
     plan = None if text is None else json.loads(text)
@@ -224,7 +208,7 @@ def earlier_errors(db: LoomDB, kind: str) -> list[dict[str, float]]:
     return [{name: plan["measured"][name] / plan[name] for name in APART} for plan in ours[:LATEST]]
 
 
-def kind_of(experiment: Experiment | ControlExperiment) -> str:
+def kind_of(experiment: AnyExperiment) -> str:
     """The kind of a training, whose plans are off alike."""
     return f"{experiment.kind}/{experiment.algorithm.kind}"
 
@@ -238,12 +222,12 @@ def _around(value: float, errors: Any, name: str) -> Estimate:
     return Estimate(value * middle, value * low, value * high)
 
 
-def _key(experiment: AnyRoot) -> str:
+def _key(experiment: AnyExperiment) -> str:
     return f"plan/{experiment.override({'seed': 0}).sha256}"
 
 
 def _here() -> str:
-    return f"{platform.node()}: {machine()}"
+    return f"{platform.node()}, {os.cpu_count()} cores"
 
 
 # -- seconds ----------------------------------------------------------------------------------------------------------
@@ -305,7 +289,7 @@ def _seconds(experiment: Any, found: Probed, updates: int, *, share: float, task
     }
 
 
-def _tasks(experiment: Experiment | ControlExperiment) -> int:
+def _tasks(experiment: AnyExperiment) -> int:
     """Held-out tasks of an evaluation in environments of words."""
     if not isinstance(experiment, Experiment) or not experiment.environments:
         return 0
@@ -326,7 +310,19 @@ def smallest_improvement(tasks: int, *, confidence: float, power: float = POWER)
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-def _resolved(experiment: Experiment | ControlExperiment) -> Resolved | None:
+def _fit(resolved: Resolved, shape: Any, free: float) -> tuple[int | None, str | None, dict[str, float]]:
+    """The tokens of a pass that fits, or why none does; and GB by part."""
+    refusal = tokens = None
+    try:
+        tokens = fitting_tokens(resolved, shape, free)
+    except ConfigError as error:
+        refusal = str(error)
+    given = resolved.algorithm.optimizer.micro_batch_tokens
+    need = footprint(resolved, shape, tokens or (LEAST_TOKENS if given == AUTO else given))
+    return tokens, refusal, {name: size / GB for name, size in need.parts.items()}
+
+
+def _resolved(experiment: AnyExperiment) -> Resolved | None:
     """The settings of a language policy's training, of which memory is calculated; None of others."""
     if isinstance(experiment, ControlExperiment) or isinstance(experiment.algorithm, RewardModel):
         return None
@@ -336,38 +332,15 @@ def _resolved(experiment: Experiment | ControlExperiment) -> Resolved | None:
     return resolved
 
 
-def _shape(experiment: Experiment | ControlExperiment, resolved: Resolved | None) -> ModelShape | None:
+def _shape(experiment: AnyExperiment, resolved: Resolved | None) -> ModelShape | None:
     """The shape of the model that the run begins with, which need not be built yet."""
     if resolved is not None:
-        trusts = resolved.model.trust_remote_code
-        return ModelShape.of(_configuration(resolved), trust_remote_code=trusts)
+        with open_store(experiment.store_url) as db:
+            return shape_of(resolved, db)
     if isinstance(experiment, Experiment) and isinstance(experiment.algorithm, RewardModel):
         origin = origin_of(experiment.algorithm.model, artifact_url=experiment.artifact_url, built="")
         return ModelShape.of(config_of(origin))
     return None
-
-
-def _configuration(resolved: Resolved) -> Any:
-    experiment = resolved.experiment
-    model = resolved.algorithm.model
-    if experiment.parent is not None:
-        with open_store(experiment.store_url) as db:
-            said = file_of(POLICIES.require(db, experiment.parent), db, "model/config.json")
-        if said is None:
-            raise ConfigError(f"parent={experiment.parent!r}: there is no checkpoint of it any more.")
-        tree = json.loads(said)
-        return AutoConfig.for_model(**tree)
-    if resolved.model.path is not None:
-        return config_of(resolved.origin, trust_remote_code=model.trust_remote_code)
-    built = model.build or Architecture()
-    return LlamaConfig(
-        vocab_size=built.vocabulary,
-        hidden_size=built.hidden_size,
-        intermediate_size=built.intermediate_size,
-        num_hidden_layers=built.layers,
-        num_attention_heads=built.heads,
-        tie_word_embeddings=True,
-    )
 
 
 def _checkpoint(resolved: Resolved, shape: ModelShape) -> float:

@@ -4,14 +4,13 @@ As a program, it reads an experiment as JSON from standard input, and its last l
 """
 
 import json
-import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, RewardModel, parse_experiment
 from loomrl.errors import ConfigError, LoomError
 from loomrl.process import family_peak
+from loomrl.store.db import copy_files
 from loomrl.telemetry.metric import Metric
 
 TRIED_S = 10.0
@@ -99,8 +99,9 @@ def _in_folder(experiment: AnyExperiment, folder: Path) -> AnyExperiment:
         models = Path(experiment.artifact_url).absolute() / "models"
         models.mkdir(parents=True, exist_ok=True)
         (made / "models").symlink_to(models)
+    url = experiment.store_url
     changes: dict[str, Any] = {
-        "store_url": _copy_records(experiment, folder) if is_on_record else f"sqlite:///{folder / 'loom.db'}",
+        "store_url": copy_files(url, folder, most_bytes=MOST_COPIED) if is_on_record else f"sqlite:///{folder}/loom.db",
         "artifact_url": str(made),
         "train.folder": str(folder / "runs"),
         "train.checkpoint_every": RARELY,
@@ -113,23 +114,6 @@ def _in_folder(experiment: AnyExperiment, folder: Path) -> AnyExperiment:
         if experiment.data is not None:
             changes["train.updates"] = RARELY  # so that `limit` is that of the data
     return experiment.override(changes)
-
-
-def _copy_records(experiment: AnyExperiment, folder: Path) -> str:
-    """The URL of a copy of LoomDB and of what lies beside it."""
-    if not experiment.store_url.startswith("sqlite:///"):
-        raise ConfigError(f"store_url={experiment.store_url}: a probe of what is on record copies files of SQLite")
-    file = Path(experiment.store_url.removeprefix("sqlite:///")).expanduser().absolute()
-    files = [file, *file.parent.glob(f"{file.stem}-*{file.suffix}")]
-    if (size := sum(each.stat().st_size for each in files)) > MOST_COPIED:
-        raise ConfigError(f"store_url={experiment.store_url}: {size / 1e9:.1f} GB are more than a probe copies")
-    for each in files:
-        with (
-            closing(sqlite3.connect(f"file:{each}?mode=ro", uri=True)) as old,
-            closing(sqlite3.connect(folder / each.name)) as new,
-        ):
-            old.backup(new)
-    return f"sqlite:///{folder / file.name}"
 
 
 class Lap:

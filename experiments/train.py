@@ -22,7 +22,7 @@ from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
 from loomrl.experiments.evaluate_control import format_return
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts, reporter_of
-from loomrl.experiments.plan import GB, compare_plan, find_plan
+from loomrl.experiments.plan import compare_plan, find_plan
 from loomrl.experiments.preflight import check_parts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.train_reward import FOLDER
@@ -144,7 +144,7 @@ def train(
                     kept = metrics_kept(training, experiment, run, db, registry)
                     summary = _train(training, experiment, run, kept, listener, db)
                 if plan is not None:
-                    took = {"seconds": time.monotonic() - entered, "memory_gb": family_peak() / GB}
+                    took = {"seconds": time.monotonic() - entered, "memory_gb": family_peak() / 1e9}
                     plan = plan | {"measured": took}
                 result = _make_result(summary, experiment, run, begun=begun, seconds=so_far + clock() - begun)
                 result = replace(result, planned=plan)
