@@ -1,6 +1,7 @@
 """`loomrl train`: one run, new or resumed; on record, on the screen and on a page."""
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
@@ -29,7 +30,7 @@ from loomrl.experiments.train_reward import FOLDER
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.files import write_whole
 from loomrl.load import parse_assignments
-from loomrl.process import family_peak, stacks_if_stuck
+from loomrl.process import answered_in_time, family_peak, stacks_if_stuck
 from loomrl.record.word import lasting
 from loomrl.run.record import run_folder
 from loomrl.run.version import latest_of
@@ -140,6 +141,8 @@ def train(
                 begun = clock()
                 gc.collect()
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
+                if threading.current_thread() is threading.main_thread():
+                    stack.enter_context(answered_in_time(lambda: how_to_resume(experiment, run)))
                 with nullcontext() if metrics is None else scraped(db, run, metrics) as registry:
                     kept = metrics_kept(training, experiment, run, db, registry)
                     summary = _train(training, experiment, run, kept, listener, db)

@@ -10,6 +10,7 @@ import math
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -132,6 +133,8 @@ def environ(settings: Mapping[str, str | None]) -> Iterator[None]:
         _set(before)
 
 
+ANSWER_S = 5.0
+"""Time for the main thread to handle a signal."""
 HANG = "LOOMRL_HANG_S"
 """Environment variable: seconds without progress after which the processes of a run write their stacks."""
 HANG_S = 1800.0
@@ -181,6 +184,49 @@ def stacks_if_stuck(waits: Mapping[str, str], limit_s: float | None = None) -> I
     finally:
         over.set()
         watcher.join()
+
+
+@contextlib.contextmanager
+def answered_in_time(last_words: Callable[[], str], within_s: float = ANSWER_S) -> Iterator[None]:
+    """While the context lasts, SIGINT and SIGTERM end this process also while its main thread is in native code.
+
+    Python handles a signal once such a call returns, and the backward pass of a large batch takes minutes. If the
+    handler has not run within `within_s`, the last words are printed, and the process ends without cleaning up.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    handled = threading.Event()
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        handled.set()
+        signal.signal(number, before[number])
+        signal.raise_signal(number)
+
+    def watch() -> None:
+        number = next((each for each in iter(lambda: reader.recv(1)[:1], b"") if each[0] in numbers), b"\0")[0]
+        if number and not handled.wait(within_s):
+            with contextlib.suppress(Exception):
+                print(f"\nloomrl: {last_words()}", file=sys.stderr, flush=True)
+            os._exit(128 + number)
+
+    watcher = threading.Thread(target=watch, name="signals", daemon=True)
+    watcher.start()
+    earlier = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        handled.set()
+        for number in numbers:
+            if signal.getsignal(number) is handle:
+                signal.signal(number, before[number])
+        signal.set_wakeup_fd(earlier)
+        writer.close()
+        watcher.join()
+        reader.close()
 
 
 def _functions(thread: int) -> Iterator[str]:
