@@ -191,16 +191,6 @@ def find_plan(db: LoomDB, experiment: AnyExperiment) -> dict[str, Any] | None:
     return plan if plan is not None and plan["machine"] == _here() else None
 
 
-def compare_plan(plan: Mapping[str, Any]) -> str:
-    """A run's plan beside what it took, in words."""
-    took = plan["measured"]
-    apart = {name: took[name] / plan[name] - 1 for name in APART}
-    return (
-        f"planned {plan['seconds']:.0f} s and {plan['memory_gb']:.2f} GB; it took {took['seconds']:.0f} s "
-        f"({apart['seconds']:+.0%}) and {took['memory_gb']:.2f} GB ({apart['memory_gb']:+.0%})"
-    )
-
-
 def earlier_errors(db: LoomDB, kind: str) -> list[dict[str, float]]:
     """What the latest runs of this kind on this machine took, in relation to their plans."""
     plans = [run.result.get("planned") for run in RUNS.latest(db, kind="train", limit=200)]

@@ -23,7 +23,7 @@ from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
 from loomrl.experiments.evaluate_control import format_return
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts, reporter_of
-from loomrl.experiments.plan import compare_plan, find_plan
+from loomrl.experiments.plan import find_plan
 from loomrl.experiments.preflight import check_parts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.train_reward import FOLDER
@@ -31,7 +31,7 @@ from loomrl.experiments.training import Listener, Training, metrics_kept, scrape
 from loomrl.files import write_whole
 from loomrl.load import parse_assignments
 from loomrl.process import answered_in_time, family_peak, stacks_if_stuck
-from loomrl.record.word import lasting
+from loomrl.record.word import compare_plan, lasting
 from loomrl.run.record import run_folder
 from loomrl.run.version import latest_of
 from loomrl.schema import Tree, merge
