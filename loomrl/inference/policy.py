@@ -7,7 +7,7 @@ import torch
 
 from loomrl.config import LanguagePolicy, PolicyChoice, Sampling
 from loomrl.config.engine import TorchEngineConfig
-from loomrl.errors import PolicyError
+from loomrl.errors import ContextFull
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.policy import Action, PolicyFactory
 from loomrl.gym.policy import open_policy as open_other_policy
@@ -57,7 +57,7 @@ class Speaker:
         context = self._voice.context
         room = context - len(ids)
         if room < 1:
-            raise PolicyError(
+            raise ContextFull(
                 f"context={context} tokens are too few: the conversation has {len(ids)} before an answer. "
                 "Raise the model's context or shorten the episode."
             )
