@@ -132,6 +132,7 @@ class Lap:
 def measure(experiment: AnyExperiment) -> Probed:
     """Open the training, begin, make updates for some seconds, judge a few tasks."""
     from loomrl.experiments.algorithms import open_algorithm, ray_running
+    from loomrl.experiments.evaluate_control import judge_control
     from loomrl.experiments.kinds import open_training
     from loomrl.experiments.preflight import check_parts
     from loomrl.store import open_store
@@ -167,8 +168,11 @@ def measure(experiment: AnyExperiment) -> Probed:
         begin_s = max(0.0, begin_s - checkpoint_s)
         judged: list[tuple[int, float]] = []
         if not speaks:  # a policy that learns plays longer or shorter episodes
-            training.end("probed")
-            judged = [(1, max(0.0, begin_s + lap() - checkpoint_s) / 2)]
+            if isinstance(experiment, ControlExperiment):
+                judge_control(training.algo.policy(), experiment, name="probe")
+            else:
+                training.end("probed")
+            judged = [(1, (begin_s + lap()) / 2)]
         warm_step_s = (warm[-1][1] - warm[1][1]) / (warm[-1][0] - warm[1][0]) if len(warm) > 2 else 0.0
         begin_s = max(0.0, begin_s - warm_step_s * warm[-1][0])
         if isinstance(experiment, Experiment) and experiment.environments:

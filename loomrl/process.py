@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 PR_SET_PDEATHSIG = 1
 LOOK_S = 0.5
@@ -194,7 +194,7 @@ def answered_in_time(last_words: Callable[[], str], within_s: float = ANSWER_S) 
     handler has not run within `within_s`, the last words are printed, and the process ends without cleaning up.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
     handled = threading.Event()
     reader, writer = socket.socketpair()
     writer.setblocking(False)

@@ -73,7 +73,7 @@ def command(place: Path, *words: str) -> Any:
 
 def measured(place: Path, *words: str) -> dict[str, Any]:
     """A plan, and what the run took, as on its record."""
-    command(place, "show", *words, "--plan")
+    assert command(place, "show", *words, "--plan")["unprobed"] is None
     planned: dict[str, Any] = command(place, "train", *words)["planned"]
     return planned
 
