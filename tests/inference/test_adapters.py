@@ -10,10 +10,12 @@ import torch
 from sample_models import (
     KINDS,
     TOLERANCE,
+    adapter,
     additions,
     answers,
     drift,
     drift_by_version,
+    merged,
     random_prompt,
     request,
     tiny_model,
@@ -25,21 +27,11 @@ from loomrl.errors import PolicyError
 from loomrl.inference.engine import Request
 from loomrl.inference.torch.adapters import AdaptedModel
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.weights.adapter import NARROW, WIDEN, merge
+from loomrl.inference.weights.adapter import NARROW, WIDEN
 from loomrl.inference.weights.sealed import Sealed, identify, seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LAYER = "model.layers.0.mlp.up_proj"
-
-
-def adapter(model: PreTrainedModel, seed: int, *, version: int = 1, **shape: int | str) -> Sealed:
-    return seal(additions(model, seed, **shape), version, base=identify(model.state_dict().items()))  # type: ignore[arg-type]
-
-
-def merged(model: PreTrainedModel, sealed: Sealed) -> PreTrainedModel:
-    whole = copy.deepcopy(model)
-    whole.load_state_dict(merge(model.state_dict(), model, sealed))
-    return whole
 
 
 def engine_with(model: PreTrainedModel, adapters: Mapping[str, Sealed], slots: int = 16) -> TorchEngine:

@@ -4,11 +4,13 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
@@ -49,24 +51,30 @@ def start(db: LoomDB, folder: Path, run: str = "run", *, environments: Mapping[s
     return experiment
 
 
-def save_additions(experiment: Experiment, additions: Mapping[str, Tensor], folder: Path) -> None:
-    """Additions to the tiny model, as training leaves them (`save_adapter`)."""
-    base = tiny_model()
-    identity = identify(base.state_dict().items())
-    artifacts = open_artifacts(experiment.artifact_url)
-    if not artifacts.exists(f"models/{identity}"):
-        save_model(base, None, folder / "base")
-        artifacts.put_folder(f"models/{identity}", folder / "base")
-        shutil.rmtree(folder / "base")
-    tiny_tokenizer().save_pretrained(folder / "model")
-    (folder / "adapter").mkdir()
-    rank = min(map(len, (x for name, x in additions.items() if name.endswith(NARROW))))
-    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": rank}
-    (folder / "adapter/adapter_config.json").write_text(json.dumps(settings))
-    own = {f"base_model.model.{name}": tensor for name, tensor in additions.items()}
-    save_file(own, folder / "adapter/adapter_model.safetensors")
-    about = {"artifact": f"models/{identity}", "identity": identity, "dtype": "float32"}
-    (folder / BASE_FILE).write_text(json.dumps(about))
+@dataclass(frozen=True)
+class PretrainedBase:
+    """A base to which versions are additions."""
+
+    model: PreTrainedModel = field(default_factory=tiny_model)
+    tokenizer: PreTrainedTokenizerBase = field(default_factory=tiny_tokenizer)
+
+    def save(self, additions: Mapping[str, Tensor], folder: Path, artifact_url: str) -> None:
+        """Additions as training leaves them (`save_adapter`)."""
+        identity = identify(self.model.state_dict().items())
+        artifacts = open_artifacts(artifact_url)
+        if not artifacts.exists(f"models/{identity}"):
+            save_model(self.model, None, folder / "base")
+            artifacts.put_folder(f"models/{identity}", folder / "base")
+            shutil.rmtree(folder / "base")
+        self.tokenizer.save_pretrained(folder / "model")
+        (folder / "adapter").mkdir()
+        rank = min(len(tensor) for name, tensor in additions.items() if name.endswith(NARROW))
+        settings = {"peft_type": "LORA", "r": rank, "lora_alpha": rank}
+        (folder / "adapter/adapter_config.json").write_text(json.dumps(settings))
+        own = {f"base_model.model.{name}": tensor for name, tensor in additions.items()}
+        save_file(own, folder / "adapter/adapter_model.safetensors")
+        about = {"artifact": f"models/{identity}", "identity": identity, "dtype": "float32"}
+        (folder / BASE_FILE).write_text(json.dumps(about))
 
 
 def record(
@@ -77,15 +85,16 @@ def record(
     run: str = "run",
     best: int | None = None,
     additions: Mapping[str, Tensor] | None = None,
+    base: PretrainedBase | None = None,
 ) -> str:
-    """A version with weights of its own, or additions to the tiny model, as training leaves it: a checkpoint, pruned as
+    """A version with weights of its own, or additions to a base, as training leaves it: a checkpoint, pruned as
     training does, and a row.
     """
     made = Path(experiment.artifact_url).parent / f"made-{number}"
     if additions is None:
         save_model(tiny_model(seed=number), tiny_tokenizer(), made / "model")
     else:
-        save_additions(experiment, additions, made)
+        (base or PretrainedBase()).save(additions, made, experiment.artifact_url)
     kept = {"best": number if best is None else best, "last": number}
     (made / "line.json").write_text(json.dumps({"kept": kept}))
     checkpoints = Checkpoints(open_artifacts(experiment.artifact_url), run)

@@ -24,7 +24,8 @@ from loomrl.store.endpoints import Arm, Role, set_endpoint
 from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
 from loomrl.store.runs import RUNS, load_experiment
 from tests.inference.sample_models import additions, tiny_model
-from tests.serving.service_support import Service, record, service, start
+from tests.needs import needs
+from tests.serving.service_support import PretrainedBase, Service, record, service, start
 from tests.serving.waiting import until
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,10 +41,11 @@ def db(tmp_path: Path) -> Any:
         yield opened
 
 
-def add(db: LoomDB, folder: Path, run: str, number: int, *, rank: int = 3) -> None:
+def add(db: LoomDB, folder: Path, run: str, number: int, *, rank: int = 3, head_dim: int = 8) -> None:
     known = [each.id for each in RUNS.latest(db)]
     experiment = load_experiment(RUNS.require(db, run)) if run in known else start(db, folder, run)
-    record(db, experiment, number, run=run, additions=additions(tiny_model(), number, rank=rank))
+    base = PretrainedBase(tiny_model(head_dim=head_dim))
+    record(db, experiment, number, run=run, additions=additions(base.model, number, rank=rank), base=base)
 
 
 Serve = Callable[..., AbstractAsyncContextManager[Service]]
@@ -59,8 +61,8 @@ def serve(
     monkeypatch.setattr(policies, "RETRY_S", 0.1)
 
     @asynccontextmanager
-    async def opened(*arms: dict[str, Any]) -> AsyncIterator[Service]:
-        how = {"gateways": {"front": "none"}, "record": {"mode": "off"}}
+    async def opened(*arms: dict[str, Any], **more: Any) -> AsyncIterator[Service]:
+        how = {"gateways": {"front": "none"}, "record": {"mode": "off"}, **more}
         async with service(tmp_path, unused_tcp_port_factory, arms=list(arms), **how) as served:
             yield served
 
@@ -228,8 +230,29 @@ async def test_follower_of_a_run_takes_its_next_version_as_an_adapter(
         await answers(served, "stable", "a/2")
 
 
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(600)
+@needs("vLLM")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+async def test_vllm_serves_incumbent_and_canary_beside_one_base(db: LoomDB, tmp_path: Path, serve: Serve) -> None:
+    for number, run in enumerate("xy", start=1):
+        add(db, tmp_path, run, number, head_dim=32)
+    alone = {key: await merged(db, key) for key in ("x/1", "y/2")}
+    arms = ({"what": "x/1", "share": 0.5}, {"what": "y/2", "role": "canary", "share": 0.5})
+    async with serve(*arms, engine={"kind": "vllm", "settings": {"enable_lora": True}}) as served:
+        assert len(served.policies) == 1
+        for arm, key in (("stable", "x/1"), ("canary", "y/2")):
+            assert await called(served, arm) == (200, key)
+            ids, logprobs, versions = await linked(db, key)
+            assert ids[:12] == alone[key][0][:12], "the greedy answer"
+            assert logprobs[:12] == pytest.approx(alone[key][1][:12], abs=1e-3)
+            assert set(versions) == {int(key[-1])}
+
+
 def test_only_engines_that_hold_adapters_share_a_base(db: LoomDB) -> None:
     sources = [source_of(key, db) for key in ("a/1", "b/2")]
-    assert len({engine_of(source, TorchServing(), db) for source in sources}) == 1
+    for engine in (TorchServing(), VllmServing(settings={"enable_lora": True})):
+        assert len({engine_of(source, engine, db) for source in sources}) == 1
     for engine in (VllmServing(), TorchServing(dtype="float16")):
         assert [engine_of(source, engine, db) for source in sources] == ["a/1", "b/2"]

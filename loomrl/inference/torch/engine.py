@@ -19,6 +19,7 @@ from loomrl.inference.torch.fused import open_network
 from loomrl.inference.torch.network import CachedNetwork
 from loomrl.inference.torch.rows import OpenRequest, RowDraw, Rows, TokenFeed, draw
 from loomrl.inference.vision import Vision, check_sights
+from loomrl.inference.weights.adapter import refuse_other_base
 from loomrl.inference.weights.sealed import Sealed, checksums, identify, load_weights, not_what_was_sealed, read_back
 
 TURNS = 8
@@ -156,12 +157,7 @@ class TorchEngine(Engine):
 
     def _open_adapter(self, sealed: Sealed) -> LowRankAdapter:
         """An adapter in the engine's memory; a PolicyError if it belongs to another base, or does not fit."""
-        base = self._identify_base()
-        if sealed.base != base.identity:
-            raise PolicyError(
-                f"adapter of version {sealed.version}: it was trained on base {str(sealed.base)[:12]}, the engine has "
-                f"base {base.identity[:12]}. Open the engine with the model that the adapter's run began with."
-            )
+        refuse_other_base(sealed, self._identify_base().identity)
         return self._open_network().adapted.open(sealed)
 
     def _identify_base(self) -> Base:

@@ -52,6 +52,15 @@ def open_adapter(folder: Path, *, base: str, version: int = 0) -> Sealed:
     return seal(weights, version, base=base)
 
 
+def refuse_other_base(sealed: Sealed, identity: str) -> None:
+    """A PolicyError for an adapter that belongs to another base than the engine's."""
+    if sealed.base != identity:
+        raise PolicyError(
+            f"adapter of version {sealed.version}: it was trained on base {str(sealed.base)[:12]}, the engine has "
+            f"base {identity[:12]}. Open the engine with the model that the adapter's run began with."
+        )
+
+
 def factors_of(model: nn.Module, sealed: Sealed) -> dict[str, Factors]:
     """The additions by layer, in float32; a PolicyError if they do not fit the model."""
     layers = {name: layer for name, layer in model.named_modules() if type(layer) in (nn.Linear, Conv1D)}

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Literal
 
 from loomrl.canonical import content_hash
-from loomrl.config import ControlExperiment, LanguageAlgorithm, Sampling, ServedArm, ServingEngine, TorchServing
+from loomrl.config import (
+    ControlExperiment,
+    LanguageAlgorithm,
+    OpenAIServing,
+    Sampling,
+    ServedArm,
+    ServingEngine,
+    TorchServing,
+    VllmServing,
+)
 from loomrl.errors import ArtifactError, ConfigError, unknown
 from loomrl.files import is_file
 from loomrl.inference.gguf import is_model, model_folder
@@ -106,8 +115,14 @@ def source_of(what: str, db: LoomDB) -> PolicySource:
 
 def engine_of(source: PolicySource, engine: ServingEngine, db: LoomDB) -> str:
     """The name of the engine that serves a policy: its own key, or one that all adapters of the same base share."""
-    # float16 holds fewer small numbers than bfloat16, to which `identify` rounds: the base would not be known again
-    holds_adapters = isinstance(engine, TorchServing) and engine.dtype != "float16"
+    match engine:
+        case TorchServing():
+            # float16 has fewer small numbers than bfloat16, to which `identify` rounds: the base would not be known
+            holds_adapters = engine.dtype != "float16"
+        case VllmServing():
+            holds_adapters = bool(engine.settings.get("enable_lora"))
+        case OpenAIServing():
+            holds_adapters = False
     if not holds_adapters or source.kind != "language" or source.folder or source.trust_remote_code:
         return source.key
     base = base_of(POLICIES.require(db, source.version), db)
