@@ -163,7 +163,7 @@ def plan_run(experiment: Any, *, memory_gb: float | None = None) -> RunPlan:
     raw = {"seconds": sum(seconds.values()), "memory_gb": memory}
     with open_store(experiment.store_url) as db:
         errors = earlier_errors(db, kind)
-        Notes(db).keep(_key(asked), json.dumps(raw | {"kind": kind, "machine": _here()}))
+        keep_plan(db, asked, raw)
     if found.deviation is not None:
         count = experiment.evaluation.episodes
         gain = 2 * found.deviation * smallest_improvement(count, confidence=confidence)  # success deviates by 1/2
@@ -184,8 +184,13 @@ def plan_run(experiment: Any, *, memory_gb: float | None = None) -> RunPlan:
 # -- plans and what became of them ------------------------------------------------------------------------------------
 
 
+def keep_plan(db: LoomDB, experiment: AnyExperiment, figures: Mapping[str, float]) -> None:
+    """Put a plan on record, in place of an earlier one: its `seconds` and `memory_gb`, uncorrected."""
+    Notes(db).keep(_key(experiment), json.dumps({**figures, "kind": kind_of(experiment), "machine": _here()}))
+
+
 def find_plan(db: LoomDB, experiment: AnyExperiment) -> dict[str, Any] | None:
-    """The latest plan of this experiment on this machine: its kind, seconds and GB, uncorrected."""
+    """The latest plan of this experiment, with any seed, on this machine."""
     text = Notes(db).find(_key(experiment))
     plan = None if text is None else json.loads(text)
     return plan if plan is not None and plan["machine"] == _here() else None

@@ -4,6 +4,7 @@ As a program, it reads an experiment as JSON from standard input, and its last l
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, RewardModel, parse_experiment
 from loomrl.errors import ConfigError, LoomError
-from loomrl.process import family_peak
+from loomrl.process import die_with_parent, family_peak
 from loomrl.store.db import copy_files
 from loomrl.telemetry.metric import Metric
 
@@ -78,7 +79,7 @@ def probe(experiment: AnyExperiment) -> Probed:
     """The beginning of this training, measured; a ConfigError with the reason if it does not come to an update."""
     with tempfile.TemporaryDirectory(prefix="loomrl-probe-") as name:
         asked = json.dumps(_in_folder(experiment, Path(name)).plain)
-        command = [sys.executable, "-m", "loomrl.experiments.probe"]
+        command = [sys.executable, "-m", "loomrl.experiments.probe", str(os.getpid())]
         try:
             done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=LONGEST_S, check=False)
         except subprocess.TimeoutExpired:
@@ -243,6 +244,7 @@ def _size(folder: Path, pattern: str = "*") -> int:
 
 
 if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))
     asked = parse_experiment(json.load(sys.stdin), origin="probe")
     try:
         found = measure(asked)
