@@ -45,7 +45,7 @@ WARM = 40
 LATEST = 5
 """Runs of the same kind by whose errors a plan is corrected."""
 APART = {"seconds": 0.25, "memory_gb": 0.15}
-"""How far a plan is off nine times in ten (`tests/experiments/test_plan_measured.py`), until runs here say more."""
+"""Half of an interval, in relation to its figure, until three runs here say more."""
 
 
 @dataclass(frozen=True, slots=True)
