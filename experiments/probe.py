@@ -160,12 +160,13 @@ def measure(experiment: AnyExperiment) -> Probed:
         begin_s = lap()
         artifacts = Path(experiment.artifact_url)
         records = _size(artifacts.parent, "*.db*")
-        updates = _make_updates(training)
-        records = _size(artifacts.parent, "*.db*") - records
         made = _size(artifacts)
+        updates, kept_s = _make_updates(training)
+        records = _size(artifacts.parent, "*.db*") - records
         lap()
         training.keep()
-        checkpoint_s = lap()
+        checkpoint_s = lap() if training.stopped is None else kept_s
+        checkpoint_disk = _size(artifacts) - made
         begin_s = max(0.0, begin_s - checkpoint_s)
         judged: list[tuple[int, float]] = []
         if not speaks:  # a policy that learns plays longer or shorter episodes
@@ -196,7 +197,7 @@ def measure(experiment: AnyExperiment) -> Probed:
             deviation=training.judged["first"]["overall"].get("deviation") if steers else None,
             memory=family_peak(),
             tokens=max(map(_tokens, (metrics for _, metrics in updates))),
-            checkpoint_disk=_size(artifacts) - made,
+            checkpoint_disk=checkpoint_disk,
             update_disk=records / len(updates),
         )
 
@@ -205,21 +206,25 @@ def _tokens(metrics: Mapping[str, float]) -> float:
     return metrics.get(Metric.LEARNER_TOKENS_PER_S, 0.0) * metrics.get(Metric.TIME_LEARN, 0.0)
 
 
-def _make_updates(training: Any) -> list[tuple[float, Mapping[str, float]]]:
-    """Seconds without evaluation and checkpoint, and metrics, of as many updates as are made in the time."""
+def _make_updates(training: Any) -> tuple[list[tuple[float, Mapping[str, float]]], float]:
+    """Seconds without evaluation and checkpoint, and metrics, of as many updates as are made in the time; and seconds
+    of the checkpoint with which a training ends that is over by then.
+    """
     updates: list[tuple[float, Mapping[str, float]]] = []
-    begun = until = time.monotonic()
-    until += TRIED_S
+    begun = told = time.monotonic()
+    until = begun + TRIED_S
 
     def listen(done: int, metrics: Mapping[str, float]) -> None:
+        nonlocal told
+        told = time.monotonic()
         if done:
-            updates.append((time.monotonic() - begun - metrics.get(Metric.TIME_EVALUATE, 0.0), metrics))
+            updates.append((told - begun - metrics.get(Metric.TIME_EVALUATE, 0.0), metrics))
 
     training.listen = listen
     while training.stopped is None and (not updates or time.monotonic() < until):
         begun = time.monotonic()
         training.train()
-    return updates
+    return updates, time.monotonic() - told
 
 
 def _judge(training: Any, experiment: Experiment) -> list[tuple[int, float]]:
