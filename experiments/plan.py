@@ -16,7 +16,7 @@ from rich.console import Console
 
 from loomrl.algorithms.language.footprint import GB, LEAST_TOKENS, fitting_tokens, footprint, shape_of
 from loomrl.algorithms.language.resolved import Resolved, origin_of
-from loomrl.config import AnyExperiment, ControlExperiment, Experiment, RewardModel
+from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, Experiment, RewardModel
 from loomrl.config.language import AUTO
 from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.algorithms import open_algorithm
@@ -45,7 +45,7 @@ WARM = 40
 LATEST = 5
 """Runs of the same kind by whose errors a plan is corrected."""
 APART = {"seconds": 0.25, "memory_gb": 0.15}
-"""How far a plan is off nine times in ten (`tests/experiments/test_plan_measured.py`), until runs here say more."""
+"""Half of an interval, in relation to its figure, until three runs here say more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,8 @@ def plan_run(experiment: Any, *, memory_gb: float | None = None) -> RunPlan:
     if tasks:
         plan["improvement"] = smallest_improvement(tasks, confidence=confidence)
     found = None
-    smaller, share = _smaller(experiment, shape)
+    algorithm = experiment.algorithm if resolved is None else resolved.algorithm
+    smaller, share = _smaller(experiment, algorithm, shape)
     if memory_gb is None and refusal is None:
         try:
             found = probe(smaller)
@@ -159,11 +160,13 @@ def plan_run(experiment: Any, *, memory_gb: float | None = None) -> RunPlan:
     else:
         parts["all processes"] = memory
     updates = _updates(experiment, found, share)
+    warm = getattr(algorithm, "warm_start", None)
     seconds = _seconds(experiment, found, updates, share=share, tasks=tasks)
+    seconds["warm start"] += 0 if warm is None else warm.steps * found.warm_step_s
     raw = {"seconds": sum(seconds.values()), "memory_gb": memory}
     with open_store(experiment.store_url) as db:
         errors = earlier_errors(db, kind)
-        Notes(db).keep(_key(asked), json.dumps(raw | {"kind": kind, "machine": _here()}))
+        keep_plan(db, asked, raw)
     if found.deviation is not None:
         count = experiment.evaluation.episodes
         gain = 2 * found.deviation * smallest_improvement(count, confidence=confidence)  # success deviates by 1/2
@@ -184,8 +187,13 @@ def plan_run(experiment: Any, *, memory_gb: float | None = None) -> RunPlan:
 # -- plans and what became of them ------------------------------------------------------------------------------------
 
 
+def keep_plan(db: LoomDB, experiment: AnyExperiment, figures: Mapping[str, float]) -> None:
+    """Put a plan on record, in place of an earlier one: its `seconds` and `memory_gb`, uncorrected."""
+    Notes(db).keep(_key(experiment), json.dumps({**figures, "kind": kind_of(experiment), "machine": _here()}))
+
+
 def find_plan(db: LoomDB, experiment: AnyExperiment) -> dict[str, Any] | None:
-    """The latest plan of this experiment on this machine: its kind, seconds and GB, uncorrected."""
+    """The latest plan of this experiment, with any seed, on this machine."""
     text = Notes(db).find(_key(experiment))
     plan = None if text is None else json.loads(text)
     return plan if plan is not None and plan["machine"] == _here() else None
@@ -223,15 +231,15 @@ def _here() -> str:
 # -- seconds ----------------------------------------------------------------------------------------------------------
 
 
-def _smaller(experiment: Any, shape: ModelShape | None) -> tuple[Any, float]:
+def _smaller(experiment: Any, algorithm: Any, shape: ModelShape | None) -> tuple[Any, float]:
     """The experiment with updates that a probe has time for, and their share of whole ones."""
     if shape is None:
         return experiment, 1.0
-    algorithm = experiment.algorithm
     changes: dict[str, Any] = {}
     warm = getattr(algorithm, "warm_start", None)
     if warm is not None and warm.steps > WARM:
-        changes["algorithm.warm_start.steps"] = WARM
+        own = "algorithm.settings" if isinstance(experiment.algorithm, CustomAlgorithm) else "algorithm"
+        changes[f"{own}.warm_start.steps"] = WARM
     if experiment.data is None:
         path, whole = "rollout.groups_per_update", experiment.rollout.groups_per_update
         each = experiment.rollout.group_size * (algorithm.sampling.max_tokens + PROMPT)
@@ -254,7 +262,6 @@ def _updates(experiment: Any, found: Probed, share: float) -> int:
 
 def _seconds(experiment: Any, found: Probed, updates: int, *, share: float, tasks: int) -> dict[str, float]:
     """Seconds of a run by part."""
-    warm = getattr(experiment.algorithm, "warm_start", None)
     rollout_s = found.rollout_s
     if share < 1 and rollout_s:
         size = experiment.rollout.group_size
@@ -272,7 +279,7 @@ def _seconds(experiment: Any, found: Probed, updates: int, *, share: float, task
     kept = 2 + between + max(0, math.ceil(updates * found.step / experiment.train.checkpoint_every) - 1)
     return {
         "start": found.start_s,
-        "warm start": found.begin_s + (0 if warm is None else warm.steps * found.warm_step_s),
+        "warm start": found.begin_s,
         "updates": updates * (rollout_s + found.update_s / share),
         "evaluations": evaluations + (2 + between) * found.loss_s,
         "checkpoints": kept * found.checkpoint_s,

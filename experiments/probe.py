@@ -4,6 +4,7 @@ As a program, it reads an experiment as JSON from standard input, and its last l
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, RewardModel, parse_experiment
 from loomrl.errors import ConfigError, LoomError
-from loomrl.process import family_peak
+from loomrl.process import die_with_parent, family_peak
 from loomrl.store.db import copy_files
 from loomrl.telemetry.metric import Metric
 
@@ -78,7 +79,7 @@ def probe(experiment: AnyExperiment) -> Probed:
     """The beginning of this training, measured; a ConfigError with the reason if it does not come to an update."""
     with tempfile.TemporaryDirectory(prefix="loomrl-probe-") as name:
         asked = json.dumps(_in_folder(experiment, Path(name)).plain)
-        command = [sys.executable, "-m", "loomrl.experiments.probe"]
+        command = [sys.executable, "-m", "loomrl.experiments.probe", str(os.getpid())]
         try:
             done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=LONGEST_S, check=False)
         except subprocess.TimeoutExpired:
@@ -159,12 +160,13 @@ def measure(experiment: AnyExperiment) -> Probed:
         begin_s = lap()
         artifacts = Path(experiment.artifact_url)
         records = _size(artifacts.parent, "*.db*")
-        updates = _make_updates(training)
-        records = _size(artifacts.parent, "*.db*") - records
         made = _size(artifacts)
+        updates, kept_s = _make_updates(training)
+        records = _size(artifacts.parent, "*.db*") - records
         lap()
         training.keep()
-        checkpoint_s = lap()
+        checkpoint_s = lap() if training.stopped is None else kept_s
+        checkpoint_disk = _size(artifacts) - made
         begin_s = max(0.0, begin_s - checkpoint_s)
         judged: list[tuple[int, float]] = []
         if not speaks:  # a policy that learns plays longer or shorter episodes
@@ -195,7 +197,7 @@ def measure(experiment: AnyExperiment) -> Probed:
             deviation=training.judged["first"]["overall"].get("deviation") if steers else None,
             memory=family_peak(),
             tokens=max(map(_tokens, (metrics for _, metrics in updates))),
-            checkpoint_disk=_size(artifacts) - made,
+            checkpoint_disk=checkpoint_disk,
             update_disk=records / len(updates),
         )
 
@@ -204,21 +206,25 @@ def _tokens(metrics: Mapping[str, float]) -> float:
     return metrics.get(Metric.LEARNER_TOKENS_PER_S, 0.0) * metrics.get(Metric.TIME_LEARN, 0.0)
 
 
-def _make_updates(training: Any) -> list[tuple[float, Mapping[str, float]]]:
-    """Seconds without evaluation and checkpoint, and metrics, of as many updates as are made in the time."""
+def _make_updates(training: Any) -> tuple[list[tuple[float, Mapping[str, float]]], float]:
+    """Seconds without evaluation and checkpoint, and metrics, of as many updates as are made in the time; and seconds
+    of the checkpoint with which a training ends that is over by then.
+    """
     updates: list[tuple[float, Mapping[str, float]]] = []
-    begun = until = time.monotonic()
-    until += TRIED_S
+    begun = told = time.monotonic()
+    until = begun + TRIED_S
 
     def listen(done: int, metrics: Mapping[str, float]) -> None:
+        nonlocal told
+        told = time.monotonic()
         if done:
-            updates.append((time.monotonic() - begun - metrics.get(Metric.TIME_EVALUATE, 0.0), metrics))
+            updates.append((told - begun - metrics.get(Metric.TIME_EVALUATE, 0.0), metrics))
 
     training.listen = listen
     while training.stopped is None and (not updates or time.monotonic() < until):
         begun = time.monotonic()
         training.train()
-    return updates
+    return updates, time.monotonic() - told
 
 
 def _judge(training: Any, experiment: Experiment) -> list[tuple[int, float]]:
@@ -243,6 +249,7 @@ def _size(folder: Path, pattern: str = "*") -> int:
 
 
 if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))
     asked = parse_experiment(json.load(sys.stdin), origin="probe")
     try:
         found = measure(asked)

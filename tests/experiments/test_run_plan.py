@@ -83,7 +83,7 @@ def test_an_evaluation_is_longer_by_what_each_further_attempt_took() -> None:
 def test_seconds_are_those_of_every_part_of_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given = {"evaluation.every": 2, "algorithm.warm_start.steps": 100}
     measured(monkeypatch, probed())
-    monkeypatch.setattr(plan, "_smaller", lambda experiment, shape: (experiment, 0.5))
+    monkeypatch.setattr(plan, "_smaller", lambda experiment, algorithm, shape: (experiment, 0.5))
     found = plan_run(experiment(tmp_path, **given))
     assert found.updates == 6
     rollout_s = 2.0 * probed().judge_s(64) / probed().judge_s(32)
