@@ -23,7 +23,7 @@ from loomrl.inference.footprint import BYTES, ModelShape
 from loomrl.inference.gguf import model_folder
 from loomrl.inference.model import config_of
 from loomrl.process import free_memory
-from loomrl.run.version import file_of
+from loomrl.run.version import configuration_of
 from loomrl.store import LoomDB
 from loomrl.store.runs import POLICIES
 
@@ -107,7 +107,7 @@ def _configuration(resolved: Resolved, db: LoomDB) -> Any:
     experiment = resolved.experiment
     model = resolved.algorithm.model
     if experiment.parent is not None:
-        said = file_of(POLICIES.require(db, experiment.parent), db, "model/config.json")
+        said = configuration_of(POLICIES.require(db, experiment.parent), db)
         if said is None:
             raise ConfigError(f"parent={experiment.parent!r}: there is no checkpoint of it any more.")
         return AutoConfig.for_model(**json.loads(said))
