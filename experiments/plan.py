@@ -276,7 +276,8 @@ def _seconds(experiment: Any, found: Probed, updates: int, *, share: float, task
         evaluations += between * (several if settings.way == "sampled" else found.judge_s(tasks))
     else:
         evaluations = (2 + between) * found.judge_s(1)
-    kept = 2 + between + max(0, math.ceil(updates * found.step / experiment.train.checkpoint_every) - 1)
+    # an evaluation keeps what is the best so far, mostly where a checkpoint is due anyway
+    kept = 2 + max(between, math.ceil(updates * found.step / experiment.train.checkpoint_every) - 1)
     return {
         "start": found.start_s,
         "warm start": found.begin_s,
