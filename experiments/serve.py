@@ -24,7 +24,7 @@ from loomrl.inference.gguf import is_model, model_folder
 from loomrl.load import load_any
 from loomrl.own_ray import cluster_address
 from loomrl.safety.open import open_action_rule, open_text_rule
-from loomrl.serving.deployment.source import PolicySource, fetch, source_of_arm
+from loomrl.serving.deployment.source import PolicySource, engine_of, fetch, source_of_arm
 from loomrl.store import LoomDB, open_store
 from loomrl.store.keys import KEYS, create_key
 
@@ -122,7 +122,8 @@ def serving(experiment: ServingExperiment) -> Iterator[Served]:
         from loomrl.experiments.algorithms import ray_running
 
         replicas = experiment.replicas
-        cpus = replicas.least * len(sources) * (1 if replicas.cpus is None else replicas.cpus)
+        engines = {engine_of(source, experiment.engine, db) for source in sources}
+        cpus = replicas.least * len(engines) * (1 if replicas.cpus is None else replicas.cpus)
         cpus += experiment.gateways.cpus * experiment.gateways.count
         with ray_running(_count(cpus), replicas.resources):
             from loomrl.serving.deployment.app import deploy, undeploy

@@ -67,6 +67,10 @@ class PolicyError(LoomError):
     boundary = "policy"
 
 
+class ContextFull(PolicyError):
+    """A conversation that leaves its policy no room to answer."""
+
+
 class ScorerError(LoomError):
     """A scorer that gave no answer in time. Never a score of 0."""
 

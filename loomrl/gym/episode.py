@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
-from loomrl.errors import ConfigError, EpisodeError, LoomError, PolicyError, RegistryError, failure_from
+from loomrl.errors import ConfigError, ContextFull, EpisodeError, LoomError, PolicyError, RegistryError, failure_from
 from loomrl.gym.base import INFO, BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
 from loomrl.gym.host.alarm import Deadline, Hang, HangWatch, alarm_ready, interruptible
@@ -199,6 +199,11 @@ async def _play(
             observation = step.observation
             conversation += (Message("assistant", action.text), *observation)
     except _EpisodeBroken as broken:
+        full = broken.__cause__
+        if record.turns and isinstance(full, ContextFull) and record.waiting_for is PolicyError:
+            # Masked out as a failure, long conversations would cost a policy nothing: it would learn to write them.
+            record.left = {INFO: {"truncated_by": str(full)}}
+            return End.TRUNCATED
         return broken.failure
     finally:
         await close_environment(environment, turn_timeout_s, seat)

@@ -322,7 +322,10 @@ class Engine(ABC):
         return ()
 
     async def add_adapter(self, name: str, sealed: Sealed) -> None:
-        """Hold an adapter beside the engine's own policy, for requests that name it."""
+        """Hold an adapter beside the engine's own policy, for requests that name it.
+
+        A name that is taken gets the new adapter; requests that have begun keep the one they have.
+        """
         raise Unsupported(f"adapter {name!r}: this engine holds one policy. Open engine.kind=torch for several.")
 
     async def drop_adapter(self, name: str) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from loomrl.config import LanguagePolicy, PolicyChoice, Sampling
 from loomrl.config.engine import TorchEngineConfig
-from loomrl.errors import PolicyError
+from loomrl.errors import ContextFull
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.policy import Action, PolicyFactory
 from loomrl.gym.policy import open_policy as open_other_policy
@@ -23,12 +23,14 @@ SLOTS = 256
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """The settings shared by all speakers of an engine. `context` is the limit of tokens per episode."""
+    """The settings shared by all speakers of a policy. `context` is the limit of tokens per episode."""
 
     engine: Engine
     chat: ChatTemplate
     sampling: Sampling
     context: int
+    adapter: str = ""
+    """The name under which the engine holds the policy, if it holds several."""
 
 
 class Speaker:
@@ -55,13 +57,15 @@ class Speaker:
         context = self._voice.context
         room = context - len(ids)
         if room < 1:
-            raise PolicyError(
+            raise ContextFull(
                 f"context={context} tokens are too few: the conversation has {len(ids)} before an answer. "
                 "Raise the model's context or shorten the episode."
             )
         if room < sampling.max_tokens:
             sampling = sampling.model_copy(update={"max_tokens": room})
-        return Request(ids, sampling, self._voice.chat.stop, self._rng.getrandbits(63), self._transcript.sights)
+        seed = self._rng.getrandbits(63)
+        voice = self._voice
+        return Request(ids, sampling, voice.chat.stop, seed, self._transcript.sights, adapter=voice.adapter)
 
 
 def speakers(voice: Voice) -> PolicyFactory:

@@ -276,7 +276,7 @@ def _read_endpoints(db: "LoomDB", query: Query) -> Page[EndpointRow]:
     from loomrl.store.endpoints import list_endpoints
     from loomrl.store.replicas import live_replicas
 
-    live = Counter((row.endpoint, str(row.role)) for row in live_replicas(db))
+    live = Counter((row.endpoint, str(row.role)) for row in live_replicas(db) if row.is_up)
     found = list_endpoints(db)[: query.limit]
     return Page([EndpointRow(each, live[each.name, "policy"], live[each.name, "gateway"]) for each in found])
 

@@ -229,7 +229,7 @@ def find_endpoint(db: "LoomDB", name: str) -> Found:
     past = ENDPOINTS.latest(db, name=name, limit=FEW)
     endpoint = past[0] if past else show_endpoint(db, name)
     replicas = live_replicas(db, endpoint=name)
-    up = Counter(str(each.role) for each in replicas)
+    up = Counter(str(each.role) for each in replicas if each.is_up)
     return {
         "endpoint": EndpointRow(endpoint, up["policy"], up["gateway"]),
         "arms": endpoint.arms,
@@ -281,6 +281,7 @@ ENDPOINT = Detail(
                 Column("node"),
                 Column("pid"),
                 Column("since", "started_at", "time"),
+                Column("error", form="words"),
             ),
             none="No replica is up.",
         ),

@@ -15,6 +15,7 @@ from loomrl.types import PolicyVersion
 BASE_FILE = "adapter/base.json"
 """The file of a checkpoint that names the artifact of its base, its identity and its number format."""
 BASE = "base"
+CONFIGURATION = ("config.json", "generation_config.json")
 
 
 def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
@@ -33,7 +34,7 @@ def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
     return load_experiment(RUNS.require(db, version.run))
 
 
-def copied(version: PolicyVersion, db: LoomDB) -> Path:
+def copied(version: PolicyVersion, db: LoomDB, *, weights_of_base: bool = True) -> Path:
     """The version's checkpoint, copied from its artifact and verified; beside it, as `BASE`, the model to which its
     low-rank additions are to be added, if it is such a version.
     """
@@ -41,7 +42,7 @@ def copied(version: PolicyVersion, db: LoomDB) -> Path:
     for artifacts, name in places:
         if artifacts.exists(name):
             folder = artifacts.get_folder(name, scratch("policy") / "policy")
-            fetch_base(artifacts, folder)
+            fetch_base(artifacts, folder, weights=weights_of_base)
             return folder
     looked = ", ".join(dict.fromkeys(f"{artifacts.url}/{name}" for artifacts, name in places))
     raise ArtifactError(
@@ -51,10 +52,19 @@ def copied(version: PolicyVersion, db: LoomDB) -> Path:
     )
 
 
-def fetch_base(artifacts: Artifacts, checkpoint: Path) -> None:
-    """Put the base of a checkpoint with low-rank additions beside it; nothing for other checkpoints."""
+def fetch_base(artifacts: Artifacts, checkpoint: Path, *, weights: bool = True) -> None:
+    """Put the base of a checkpoint with low-rank additions beside it, without weights its configuration alone; nothing
+    for other checkpoints.
+    """
     if (reference := checkpoint / BASE_FILE).is_file():
-        artifacts.get_folder(json.loads(reference.read_text())["artifact"], checkpoint.with_name(BASE))
+        name = json.loads(reference.read_text())["artifact"]
+        artifacts.get_folder(name, checkpoint.with_name(BASE), below="" if weights else CONFIGURATION)
+
+
+def base_of(version: PolicyVersion, db: LoomDB) -> str | None:
+    """The identity of the base to which the version's low-rank additions belong; None if it is a whole model."""
+    data = file_of(version, db, BASE_FILE)
+    return None if data is None else str(json.loads(data)["identity"])
 
 
 def file_of(version: PolicyVersion, db: LoomDB, file: str) -> bytes | None:

@@ -61,7 +61,8 @@ class Preparation:
         sights += tuple(Sight(sight.picture, sight.start + len(known_T)) for sight in new.sights)
         sampling = self._sampling(drawing, len(prompt_T))
         seed = random.getrandbits(63) if drawing.seed is None else drawing.seed % 2**63
-        request = Request(prompt_T, sampling, self._chat.stop, seed, sights, _top(drawing))
+        stop = self._chat.stop
+        request = Request(prompt_T, sampling, stop, seed, sights, _top(drawing), self._voice.adapter)
         return PreparedRequest(continuation, opened_T.astype(np.int32), request, forced)
 
     def _force_beginning(self, continuation: Continuation) -> str:

@@ -104,7 +104,8 @@ gateway and network. The first piece and the last one wait for nothing.
 class LanguageServedPolicy:
     """A ServedPolicy: samples from an engine, in the words of a chat template."""
 
-    def __init__(self, voice: Voice, *, version: str = "") -> None:
+    def __init__(self, voice: Voice, *, version: str = "", number: int | None = None) -> None:
+        """`number` is the version's, unless it is the engine's own."""
         self._voice = voice
         self._chat = voice.chat
         self._preparation = Preparation(voice)
@@ -112,7 +113,7 @@ class LanguageServedPolicy:
         self._about = About(
             kind="language",
             version=version,
-            number=voice.engine.version,
+            number=voice.engine.version if number is None else number,
             context=voice.context,
             sees=voice.chat.sees,
             weighs=voice.chat.objectives,
@@ -124,8 +125,14 @@ class LanguageServedPolicy:
         return self._about
 
     async def load(self, sealed: Sealed) -> None:
-        """Sample with these weights from the next token on, as the engine's `load`."""
-        await self._voice.engine.load(sealed)
+        """Sample with these weights from the next token on, as the engine's `load`; with an adapter from the next
+        request on.
+        """
+        voice = self._voice
+        if voice.adapter:
+            await voice.engine.add_adapter(voice.adapter, sealed)
+        else:
+            await voice.engine.load(sealed)
 
     async def close(self) -> None:
         """Close the engine. Open answers end with a Refusal."""

@@ -30,16 +30,17 @@ class ReplicaRole(StrEnum):
 
 
 class ReplicaState(StrEnum):
-    """A draining replica finishes open calls and gets no new ones."""
+    """A draining replica finishes open calls and gets no new ones; one that failed could not be opened."""
 
     STARTING = "starting"
     READY = "ready"
     DRAINING = "draining"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """A process that serves, or works beside those that do."""
+    """A process that serves, or works beside those that do; one that serves several policies has a row for each."""
 
     id: str
     role: ReplicaRole
@@ -55,8 +56,15 @@ class Replica:
     """Host name of its machine."""
     pid: int
     state: ReplicaState = ReplicaState.STARTING
+    error: str = ""
+    """Why it failed."""
     started_at: float = 0.0
     beat_at: float = 0.0
+
+    @property
+    def is_up(self) -> bool:
+        """False if it has only an error to report."""
+        return self.state is not ReplicaState.FAILED
 
 
 REPLICAS = Records("replicas", Replica, index=("policy",))

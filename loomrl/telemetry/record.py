@@ -249,7 +249,7 @@ class RecordCollector(Collector):
         wanted = family.WANTED.measured()
         processes = family.PROCESSES.measured()
         lost = family.UNJUDGED.measured()
-        live = live_replicas(self._db)
+        live = [row for row in live_replicas(self._db) if row.is_up]
         loops = list_notes(self._db, LOOP)
         versions = {row.policy: row.version for row in live if row.role is ReplicaRole.POLICY and row.version}
         most: dict[str, float] = {}

@@ -107,7 +107,7 @@ def _doctor(report: RunReport) -> Iterator[str]:
     if not findings:
         yield "Nothing wrong was found."
     for finding in findings:
-        yield f"- {finding.name}: {finding.evidence} Try: {finding.remedy}"
+        yield f"- {finding.name}: {finding.evidence}. {finding.remedy}"
 
 
 def _comparison(comparison: Comparison) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from loomrl.errors import ConfigError
-from loomrl.gym.adapters.harness import Harness
+from loomrl.gym.adapters.harness import Harness, nursery
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.gym.episode import Attempt, EpisodeLimits
 from loomrl.gym.host.rounds import Rounds
@@ -164,6 +164,22 @@ async def test_an_agents_seconds_do_not_count_those_in_which_its_engine_works_fo
         trajectory = await play(asked)
     assert (trajectory.end, trajectory.failure, trajectory.reward.total) == (End.TERMINATED, None, 1.0)
     assert trajectory.extra["agent"]["output"] == "SUN\n"
+
+
+async def test_a_report_is_not_lost_where_time_is_added_after_an_agent_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(nursery, "ADD_S", 0.01)
+    seat = Rounds().seat()
+    SEAT.set(seat)
+    began = time.monotonic()
+
+    def busy_s():
+        time.sleep(0.1)  # the loop is held up: the agent ends, and the next thing done is to add to its time
+        return time.monotonic() - began
+
+    late = script(tmp_path, "said = ask(task['word'])\ntime.sleep(0.5)\nprint(said)")
+    asked = harness(late, {"oracle": f"{__name__}:shouted_in_a_seat"})
+    with seat.queued(busy_s):
+        assert (await play(asked)).failure is None
 
 
 async def test_children_are_killed_when_an_agent_ends_by_itself(tmp_path):

@@ -1,6 +1,7 @@
 """A tiny tokenizer and tiny models, made on the spot, and what a plain forward pass says about their tokens."""
 
 import asyncio
+import copy
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ import psutil
 import ray
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor, nn
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -27,12 +29,15 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.pytorch_utils import Conv1D
 
 from loomrl.config import Sampling
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import save_model
 from loomrl.inference.open import Opening
 from loomrl.inference.vllm.fleet import VllmFleet
+from loomrl.inference.weights.adapter import NARROW, WIDEN, merge
+from loomrl.inference.weights.sealed import Sealed, identify, seal
 
 VOCABULARY = 300
 TEMPLATE = (
@@ -40,6 +45,31 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL = ("<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
+
+
+def additions(
+    model: PreTrainedModel, seed: int, *, rank: int = 3, only: str = "", scale: float = 0.2
+) -> dict[str, Tensor]:
+    """Random ones to the linear layers, large enough to change what is sampled."""
+    rng = torch.Generator().manual_seed(seed)
+    found = {}
+    for name, layer in model.named_modules():
+        if type(layer) not in (nn.Linear, Conv1D) or only not in name or name == "lm_head":
+            continue
+        sizes = (layer.nx, layer.nf) if isinstance(layer, Conv1D) else (layer.in_features, layer.out_features)
+        found[name + NARROW] = torch.randn(rank, sizes[0], generator=rng) * scale
+        found[name + WIDEN] = torch.randn(sizes[1], rank, generator=rng) * scale
+    return found
+
+
+def adapter(model: PreTrainedModel, seed: int, *, version: int = 1, **shape: int | str) -> Sealed:
+    return seal(additions(model, seed, **shape), version, base=identify(model.state_dict().items()))  # type: ignore[arg-type]
+
+
+def merged(model: PreTrainedModel, sealed: Sealed) -> PreTrainedModel:
+    whole = copy.deepcopy(model)
+    whole.load_state_dict(merge(model.state_dict(), model, sealed))
+    return whole
 
 
 def tiny_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:

@@ -7,43 +7,31 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sample_models import KINDS, TOLERANCE, answers, drift, drift_by_version, random_prompt, request, tiny_model
-from torch import Tensor, nn
+from sample_models import (
+    KINDS,
+    TOLERANCE,
+    adapter,
+    additions,
+    answers,
+    drift,
+    drift_by_version,
+    merged,
+    random_prompt,
+    request,
+    tiny_model,
+)
+from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.pytorch_utils import Conv1D
 
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Request
 from loomrl.inference.torch.adapters import AdaptedModel
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.weights.adapter import NARROW, WIDEN, merge
+from loomrl.inference.weights.adapter import NARROW, WIDEN
 from loomrl.inference.weights.sealed import Sealed, identify, seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LAYER = "model.layers.0.mlp.up_proj"
-
-
-def additions(model: PreTrainedModel, seed: int, *, rank: int = 3, only: str = "") -> dict[str, Tensor]:
-    """Random ones to the linear layers, large enough to change what is sampled."""
-    rng = torch.Generator().manual_seed(seed)
-    found = {}
-    for name, layer in model.named_modules():
-        if type(layer) not in (nn.Linear, Conv1D) or only not in name or name == "lm_head":
-            continue
-        sizes = (layer.nx, layer.nf) if isinstance(layer, Conv1D) else (layer.in_features, layer.out_features)
-        found[name + NARROW] = torch.randn(rank, sizes[0], generator=rng) * 0.2
-        found[name + WIDEN] = torch.randn(sizes[1], rank, generator=rng) * 0.2
-    return found
-
-
-def adapter(model: PreTrainedModel, seed: int, *, version: int = 1, **shape: int | str) -> Sealed:
-    return seal(additions(model, seed, **shape), version, base=identify(model.state_dict().items()))  # type: ignore[arg-type]
-
-
-def merged(model: PreTrainedModel, sealed: Sealed) -> PreTrainedModel:
-    whole = copy.deepcopy(model)
-    whole.load_state_dict(merge(model.state_dict(), model, sealed))
-    return whole
 
 
 def engine_with(model: PreTrainedModel, adapters: Mapping[str, Sealed], slots: int = 16) -> TorchEngine:

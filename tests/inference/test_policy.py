@@ -95,15 +95,26 @@ async def test_the_same_plans_are_played_alike(folder: Path) -> None:
     assert [t.turns for t in first] == [t.turns for t in second]
 
 
-async def test_an_episode_that_outgrows_the_context_fails_with_numbers(folder: Path) -> None:
+async def test_a_conversation_that_outgrows_the_context_is_truncated_with_the_reward_so_far(folder: Path) -> None:
     trajectories = await play(LanguagePolicy(path=str(folder), context=60, sampling=Sampling(max_tokens=24)), size=8)
-    failed = [t for t in trajectories if t.end is End.FAILED]
-    assert failed
-    for trajectory in failed:
+    cut = [t for t in trajectories if t.end is End.TRUNCATED]
+    assert cut
+    for trajectory in cut:
+        assert trajectory.failure is None
+        assert trajectory.turns
+        assert trajectory.reward.total == pytest.approx(0.25 * len(trajectory.turns))
+        assert "context=60 tokens are too few" in trajectory.extra["info"]["truncated_by"]
+    assert not [t for t in trajectories if t.end is End.FAILED]
+    assert all(len(t.tokens) <= 60 for t in trajectories if t.tokens is not None)
+
+
+async def test_a_prompt_that_outgrows_the_context_is_a_failure(folder: Path) -> None:
+    trajectories = await play(LanguagePolicy(path=str(folder), context=4, sampling=Sampling(max_tokens=24)))
+    assert {t.end for t in trajectories} == {End.FAILED}
+    for trajectory in trajectories:
         assert trajectory.failure is not None
         assert trajectory.failure.boundary == "policy"
-        assert "context=60 tokens are too few" in trajectory.failure.message
-    assert all(len(t.tokens) <= 60 for t in trajectories if t.tokens is not None)
+        assert "context=4 tokens are too few" in trajectory.failure.message
 
 
 class Recording(TorchEngine):

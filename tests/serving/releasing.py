@@ -16,7 +16,7 @@ import pytest
 
 from loomrl.config.release import GUARDS, ReleasePlan
 from loomrl.release.ledger import Release, ReleaseDraft, begin_release, latest
-from loomrl.serving.deployment import process
+from loomrl.serving.deployment import policies
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import About, ActRequest, ActResult, ServedPolicy
 from loomrl.serving.refusal import Refusal, RefusalCause
@@ -159,7 +159,7 @@ async def serving(
     async def open_policy(source: PolicySource, files: OpenFolder, *rest: Any, **more: Any) -> ServedPolicy:
         return await opening(source, files)
 
-    patch.setattr(process, "open_policy", open_policy)
+    patch.setattr(policies, "open_policy", open_policy)
     arms = [{"what": str(folder / "old")}]
     async with service(folder, port, arms=arms, record={"mode": "off"}, **settings) as served:
         await served.add(str(folder / "new"))

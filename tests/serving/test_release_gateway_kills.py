@@ -22,7 +22,7 @@ from loomrl.load import dump
 from loomrl.release.ledger import command_release, latest
 from loomrl.release.passage import Command, ReleasePhase
 from loomrl.serving.acting import ControlServedPolicy
-from loomrl.serving.deployment import process
+from loomrl.serving.deployment import policies
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.split import choose_arm
@@ -117,7 +117,7 @@ async def endpoint(
         )
         return opened.setdefault(source.version, Mannered(policy, Manner()))
 
-    patch.setattr(process, "open_policy", open_policy)
+    patch.setattr(policies, "open_policy", open_policy)
     settings = {"name": "x", "store_url": url, "artifact_url": f"{folder}/artifacts", "port": port}
     tree = {**settings, "endpoint": ENDPOINT, "arms": [{"what": OLD}], "record": {"mode": "off"}}
     made = Service(ServingExperiment.parse(tree))

@@ -19,6 +19,7 @@ from loomrl.inference.torch.fused import open_network
 from loomrl.inference.torch.network import CachedNetwork
 from loomrl.inference.torch.rows import OpenRequest, RowDraw, Rows, TokenFeed, draw
 from loomrl.inference.vision import Vision, check_sights
+from loomrl.inference.weights.adapter import refuse_other_base
 from loomrl.inference.weights.sealed import Sealed, checksums, identify, load_weights, not_what_was_sealed, read_back
 
 TURNS = 8
@@ -140,11 +141,13 @@ class TorchEngine(Engine):
     @override
     async def add_adapter(self, name: str, sealed: Sealed) -> None:
         self._check_open()
-        if not name or name in self._adapters:
-            raise PolicyError(f"adapter {name!r}: the name is {'taken' if name else 'empty'}. Give another one.")
+        if not name:
+            raise PolicyError("adapter '': the name is empty. Give one.")
         sealed.verify()
+        # in threads, because others' requests go on meanwhile: all weights of the base are read
+        await asyncio.to_thread(self._identify_base)
         adapter = self._open_adapter(sealed)
-        self._read_adapter(adapter, sealed)
+        await asyncio.to_thread(self._read_adapter, adapter, sealed)
         self._adapters[name] = adapter
 
     @override
@@ -154,15 +157,14 @@ class TorchEngine(Engine):
 
     def _open_adapter(self, sealed: Sealed) -> LowRankAdapter:
         """An adapter in the engine's memory; a PolicyError if it belongs to another base, or does not fit."""
-        weights = self._open_network().model.state_dict()
-        if self._base is None:
-            self._base = Base(identify(weights.items()), checksums(weights))
-        if sealed.base != self._base.identity:
-            raise PolicyError(
-                f"adapter of version {sealed.version}: it was trained on base {str(sealed.base)[:12]}, the engine has "
-                f"base {self._base.identity[:12]}. Open the engine with the model that the adapter's run began with."
-            )
+        refuse_other_base(sealed, self._identify_base().identity)
         return self._open_network().adapted.open(sealed)
+
+    def _identify_base(self) -> Base:
+        if self._base is None:
+            weights = self._open_network().model.state_dict()
+            self._base = Base(identify(weights.items()), checksums(weights))
+        return self._base
 
     def _read_adapter(self, adapter: LowRankAdapter, sealed: Sealed) -> None:
         """A PolicyError if the adapter is not what was sealed, or its base no longer what it was."""

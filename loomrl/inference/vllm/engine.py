@@ -4,9 +4,11 @@ New weights are checked while the old ones serve, and applied while requests are
 """
 
 import asyncio
+import itertools
+import shutil
 import uuid
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Collection, Iterator
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from typing_extensions import override
 
 from loomrl.config import Sampling
 from loomrl.config.engine import VllmEngineConfig
-from loomrl.errors import PolicyError
+from loomrl.errors import PolicyError, unknown
 from loomrl.inference.engine import (
     CLOSED,
     Completion,
@@ -26,10 +28,12 @@ from loomrl.inference.engine import (
     FinishReason,
     Pieces,
     Request,
+    Unsupported,
     check_prompt,
 )
 from loomrl.inference.open import Opening
 from loomrl.inference.vision import Vision, check_sights, open_vision
+from loomrl.inference.vllm.adapters import HeldAdapter, HeldBase
 from loomrl.inference.vllm.output import Labels, is_finite, prompt_of, sampling_params, top_of
 from loomrl.inference.vllm.start import cause as said_cause
 from loomrl.inference.vllm.start import start, start_error, tail
@@ -71,11 +75,17 @@ class VllmEngine(Engine):
         self.staged: StagedWeights | None = None
         """The weights that it samples with; None before the first, and when they were rejected or half applied."""
         self._updating = asyncio.Lock()
+        self._base: HeldBase | None = None
+        self._adapters: dict[str, HeldAdapter] = {}
+        self._numbers = itertools.count(1)
 
     @classmethod
     async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path) -> "VllmEngine":
         """An engine with the folder's weights as this version; a ConfigError states why it cannot start."""
-        vision = open_vision(opening.origin, trust_remote_code=opening.trust_remote_code)
+        trusts = opening.trust_remote_code
+        vision = open_vision(opening.origin, trust_remote_code=trusts)
+        # before vLLM starts, so that the model is in memory once
+        base = await asyncio.to_thread(HeldBase.of, opening) if choice.settings.get("enable_lora") else None
         llm = await asyncio.to_thread(start, choice, opening, log)
         await llm.collective_rpc("loomrl_prepare")
         await llm.update_weight_version(str(opening.version))
@@ -84,8 +94,11 @@ class VllmEngine(Engine):
         except EngineLost as error:
             llm.shutdown(timeout=CLOSE_S)
             raise start_error(opening, said_cause(log) or str(error), log) from None
-        await llm.collective_rpc("loomrl_remember")
-        return cls(llm, context=opening.context, log=log, version=opening.version, vision=vision)
+        engine = cls(llm, context=opening.context, log=log, version=opening.version, vision=vision)
+        if base is None:
+            await llm.collective_rpc("loomrl_remember")
+        engine._base = base
+        return engine
 
     @override
     async def _complete(self, request: Request, turn: EngineTurn) -> Completion:
@@ -131,12 +144,67 @@ class VllmEngine(Engine):
                     await self._apply_staged(staged, file or staged.file)
 
     async def _apply_staged(self, staged: StagedWeights, file: Path) -> None:
+        if self._base is not None:
+            raise PolicyError(
+                f"weights of version {staged.version}: an engine that holds adapters keeps its base. Open one without "
+                "engine.settings.enable_lora."
+            )
         await self._examine("loomrl_check", file)
         await self._call(self._llm.pause_generation(mode="keep", clear_cache=False))
         self.staged = None
         await self._call(self._replace(file, staged.version))
         self.staged = staged
         await self._call(self._llm.resume_generation())
+
+    @property
+    @override
+    def adapters(self) -> Collection[str]:
+        return self._adapters.keys()
+
+    @override
+    async def add_adapter(self, name: str, sealed: Sealed) -> None:
+        if self._base is None:
+            raise Unsupported(
+                f"adapter {name!r}: this engine holds one policy. Open it with engine.settings.enable_lora=true, or "
+                "engine.kind=torch, for several."
+            )
+        self._check_open()
+        sealed.verify()
+        rank = max(len(factors.narrow_RI) for factors in self._base.check(sealed).values())
+        if rank > (most := self._llm.vllm_config.lora_config.max_lora_rank):
+            raise PolicyError(
+                f"adapter of version {sealed.version}: rank {rank}, and this engine takes {most} or less. Open it with "
+                f"engine.settings.max_lora_rank={rank}."
+            )
+        held = HeldAdapter.stage(sealed, rank, next(self._numbers))
+        try:
+            await self._call(self._llm.add_lora(held.request))
+            for wrong in await self._call(
+                self._llm.collective_rpc("loomrl_read_adapter", args=(held.request.lora_int_id, str(held.file)))
+            ):
+                if wrong is not None:
+                    raise PolicyError(wrong)
+        except BaseException:
+            shutil.rmtree(held.file.parent)
+            raise
+        former = self._adapters.pop(name, None)
+        self._adapters[name] = held
+        if former is not None:
+            await self._let_go(former)
+
+    @override
+    async def drop_adapter(self, name: str) -> None:
+        held = self._adapters.pop(name, None)
+        if held is None:
+            raise PolicyError("adapter " + unknown("name", name, sorted(self._adapters)))
+        await self._let_go(held)
+
+    async def _let_go(self, held: HeldAdapter) -> None:
+        while held.open and not self._closed:  # noqa: ASYNC110 - the last request may be any of them
+            await asyncio.sleep(ARRIVED_S)
+        if not self._closed:
+            await self._call(self._llm.remove_lora(held.request.lora_int_id))
+        shutil.rmtree(held.file.parent)
 
     @property
     def workers(self) -> int:
@@ -186,6 +254,9 @@ class VllmEngine(Engine):
         if not self._llm.errored:
             await self._llm.abort(list(self._open))
         self._llm.shutdown(timeout=CLOSE_S)
+        for held in self._adapters.values():
+            shutil.rmtree(held.file.parent)
+        self._adapters.clear()
         self._llm = None  # or it is shut down again when the interpreter ends, and complains
 
     @override
@@ -197,9 +268,11 @@ class VllmEngine(Engine):
     async def _pieces(self, request: Request, *, whole: bool = False) -> Pieces:
         """The tokens as vLLM samples them; with `whole`, in one piece."""
         params = sampling_params(request, room=self._context - len(request.prompt_T), whole=whole)
-        with self._count_open(request) as name:
-            labels = Labels(self._llm, name)
-            async with aclosing(self._outputs(prompt_of(request, self._vision), params, name)) as outputs:
+        held = self._adapters[request.adapter] if request.adapter else None
+        with self._count_open(request) as name, nullcontext() if held is None else held.counted():
+            labels = Labels(self._llm, name, None if held is None else held.version)
+            lora = None if held is None else held.request
+            async with aclosing(self._outputs(prompt_of(request, self._vision), params, name, lora)) as outputs:
                 async for found in outputs:
                     piece = self._piece(found, labels, request.top)
                     self._tally.add(sampled_tokens=len(piece.ids_T))
@@ -226,9 +299,9 @@ class VllmEngine(Engine):
             top_of(found.logprobs, top),
         )
 
-    async def _outputs(self, prompt: Any, params: Any, name: str) -> AsyncGenerator[Any, None]:
+    async def _outputs(self, prompt: Any, params: Any, name: str, lora: Any) -> AsyncGenerator[Any, None]:
         with self._translate_errors():
-            async with aclosing(self._llm.generate(prompt, params, name)) as outputs:
+            async with aclosing(self._llm.generate(prompt, params, name, lora_request=lora)) as outputs:
                 async for output in outputs:
                     yield output.outputs[0]
 

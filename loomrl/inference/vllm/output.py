@@ -20,7 +20,9 @@ class Labels:
     vLLM tells it with the last output only; before that, its own record of the request has it.
     """
 
-    def __init__(self, llm: Any, name: str) -> None:
+    def __init__(self, llm: Any, name: str, version: int | None = None) -> None:
+        """With a version, of an adapter, every token has it."""
+        self._version = version
         self._processor = llm.output_processor
         self._name = name
         self._starts: list[tuple[str, int]] | None = None
@@ -37,6 +39,8 @@ class Labels:
 
     def _version_starts(self, found: Any) -> list[tuple[str, int]]:
         """Versions with the index of their first token; the list grows with the request."""
+        if self._version is not None:
+            return [(str(self._version), 0)]
         if found.weight_versions is not None:
             return [(span.version, span.start) for span in found.weight_versions]
         if self._starts is None:

@@ -30,6 +30,8 @@ REMEDIES = {
 """vLLM's message → the remedy."""
 CPU_BLOCK = 32
 """Tokens per block of the prefix cache. vLLM's own 128 would cache no short prompts."""
+ADAPTERS = 8
+"""Adapters in one batch, by default; others wait."""
 CPU_MEMORY_GB = 1.0
 """Memory for keys and values on a CPU, by default."""
 
@@ -144,6 +146,8 @@ def _arguments(choice: VllmEngineConfig, opening: Opening, kind: Any) -> dict[st
     if sees(config_of(opening.origin, trust_remote_code=opening.trust_remote_code)):
         own |= ARGUMENTS
     usual: dict[str, Any] = {"max_num_seqs": opening.slots, "enable_prefix_caching": True}
+    if choice.settings.get("enable_lora"):
+        usual |= {"max_loras": ADAPTERS}
     if not choice.gpus:
         # Without a GPU vLLM 0.32 dies of a seeded request whose prompt is read in parts: "CPU Generator does not use
         # offset". So prompts are read whole.

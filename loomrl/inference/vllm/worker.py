@@ -22,6 +22,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.lora.utils import parse_fine_tuned_lora_name
 from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
@@ -199,6 +200,11 @@ class WorkerExtension:
         """The error in the applied weights, if any."""
         return _said(lambda: self.weight_transfer_engine.read_back(path))
 
+    def loomrl_read_adapter(self, number: int, path: str) -> str | None:
+        """The error in an adapter that vLLM has loaded from a staged file, if any."""
+        manager = self.model_runner.lora_manager._adapter_manager
+        return _said(lambda: read_adapter(manager, number, unstage(Path(path))))
+
     def loomrl_receive(self, path: str, meeting: Sequence[Any], first: int) -> None:
         """Start receiving weights through a group, in which this engine's workers have the ranks from `first` on."""
         self.weight_transfer_engine.receive(path, Meeting(*meeting), first + self.rank)
@@ -207,6 +213,30 @@ class WorkerExtension:
         """True once there are weights to check."""
         arrived: bool = self.weight_transfer_engine.is_complete()
         return arrived
+
+
+def read_adapter(manager: Any, number: int, sealed: Sealed) -> None:
+    """A PolicyError names the factors that differ from the sealed ones where the kernels have them."""
+    sealed.verify()
+    mapper = getattr(manager.model, "hf_to_vllm_mapper", None)
+    names = None if mapper is None else mapper.get_rename_mapper()
+    given = {parse_fine_tuned_lora_name(name, names): name for name in sealed.weights}
+    slot = manager.lora_index_to_id.index(number)
+    wrong = set(sealed.weights)
+    for merged, layer in manager.modules.items():
+        for part, owner in enumerate(manager.packed_modules.get(merged, [merged])):
+            for is_narrow, stacked in ((True, layer.lora_a_stacked), (False, layer.lora_b_stacked)):
+                name = given.get((owner, is_narrow))
+                if name is None:
+                    continue
+                kept = stacked[part][slot, 0]
+                tensor = sealed.weights[name].to(kept)
+                rows, columns = tensor.shape
+                # of several workers each has a part, which vLLM alone knows
+                if layer.tp_size > 1 or torch.equal(kept[:rows, :columns], tensor):
+                    wrong.discard(name)
+    if wrong:
+        raise not_what_was_sealed(sealed, sorted(wrong))
 
 
 def _said(call: Callable[[], None]) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
@@ -30,19 +31,34 @@ class Factors(NamedTuple):
 
 def open_adapter(folder: Path, *, base: str, version: int = 0) -> Sealed:
     """The adapter in a folder of peft's, for a base of this identity."""
-    settings = json.loads((folder / "adapter_config.json").read_text())
+    try:
+        settings = json.loads((folder / "adapter_config.json").read_text())
+        tensors = load_file(folder / "adapter_model.safetensors")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ConfigError(f"adapter path={str(folder)!r} cannot be read: {error}. Restore it from a copy.") from None
     odd = [name for name in ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern") if settings.get(name)]
     if odd or settings.get("peft_type") != "LORA":
         raise ConfigError(
             f"adapter path={str(folder)!r}: {odd[0] if odd else 'peft_type'} is not followed, only LoRA of one rank "
             "and alpha is. Merge it into its base with peft, and use the whole model."
         )
+    if settings["r"] < 1:
+        raise ConfigError(f"adapter path={str(folder)!r}: rank r={settings['r']}, and 1 or more is needed.")
     scale = settings["lora_alpha"] / settings["r"]
     weights = {}
-    for key, tensor in load_file(folder / "adapter_model.safetensors").items():
+    for key, tensor in tensors.items():
         name = key.removeprefix("base_model.model.")
         weights[name] = tensor.float() * scale if name.endswith(WIDEN) else tensor
     return seal(weights, version, base=base)
+
+
+def refuse_other_base(sealed: Sealed, identity: str) -> None:
+    """A PolicyError for an adapter that belongs to another base than the engine's."""
+    if sealed.base != identity:
+        raise PolicyError(
+            f"adapter of version {sealed.version}: it was trained on base {str(sealed.base)[:12]}, the engine has "
+            f"base {identity[:12]}. Open the engine with the model that the adapter's run began with."
+        )
 
 
 def factors_of(model: nn.Module, sealed: Sealed) -> dict[str, Factors]:

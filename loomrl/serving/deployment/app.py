@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from loomrl.errors import ServeError
 from loomrl.http.listen import is_loopback
 from loomrl.own_ray import ray_logs
 from loomrl.serving.deployment.replica import FRONT, GATEWAY, HEAD, LOAD, POLICY
+from loomrl.serving.deployment.source import engine_of, source_of
 from loomrl.serving.deployment.station import Station, application, arms_of, prefix, set_arms
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm
@@ -46,10 +47,12 @@ def deploy(experiment: ServingExperiment, *, alone: bool, timeout_s: float = 300
         station = _station(experiment, alone=alone)
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
         serve.start(proxy_location="Disabled")
+        engines = dict.fromkeys(engine_of(source_of(arm.policy, db), experiment.engine, db) for arm in arms)
+        earlier = {row.id for row in live_replicas(db, endpoint=experiment.endpoint)}
         revision = set_arms(db, experiment.endpoint, arms)
         try:
-            _run([*_doors(station), *(_policy(station, arm.policy) for arm in arms)])
-            _wait(db, station, {arm.policy for arm in arms}, until=time.monotonic() + timeout_s)
+            _run([*_doors(station), *(_policy(station, engine) for engine in engines)])
+            _wait(db, station, {arm.policy for arm in arms}, earlier, until=time.monotonic() + timeout_s)
             _wait_for_answers(db, station, until=time.monotonic() + timeout_s)
         except BaseException:
             undeploy(experiment.endpoint)
@@ -81,7 +84,7 @@ def change(station: Station, missing: Mapping[str, str], over: frozenset[str]) -
     if f"{endpoint}.gateways" not in there:
         _run([_gateways(station)])
     if missing:
-        _run([_policy(station, key) for key in missing.values()])
+        _run([_policy(station, engine) for engine in missing.values()])
     for name in over:
         serve.delete(name, _blocking=False)
     return frozenset(name for name in there if name.startswith(prefix(endpoint)))
@@ -130,7 +133,7 @@ def _gateways(station: Station) -> serve.RunTarget:
     return serve.RunTarget(bound, name=f"{station.experiment.endpoint}.gateways", route_prefix=None)
 
 
-def _policy(station: Station, key: str) -> serve.RunTarget:
+def _policy(station: Station, engine: str) -> serve.RunTarget:
     replicas = station.experiment.replicas
     options: dict[str, Any] = {"ray_actor_options": {"num_cpus": 1, **replicas.options()}}
     if replicas.most > replicas.least:
@@ -144,18 +147,18 @@ def _policy(station: Station, key: str) -> serve.RunTarget:
         }
     else:
         options["num_replicas"] = replicas.least
-    bound = POLICY.options(**options).bind(station, key)
-    return serve.RunTarget(bound, name=application(station.experiment.endpoint, key), route_prefix=None)
+    bound = POLICY.options(**options).bind(station, engine)
+    return serve.RunTarget(bound, name=application(station.experiment.endpoint, engine), route_prefix=None)
 
 
 # -- waiting ----------------------------------------------------------------------------------------------------------
 
 
-def _wait(db: LoomDB, station: Station, keys: set[str], *, until: float) -> None:
-    """Return once everything is up; a ServeError as soon as something cannot come up."""
+def _wait(db: LoomDB, station: Station, keys: set[str], earlier: Collection[str], *, until: float) -> None:
+    """Return once everything is up; a ServeError as soon as something cannot come up. `earlier`: rows of before."""
     endpoint = station.experiment.endpoint
     looked = time.monotonic()
-    while missing := _missing(db, station, keys):
+    while missing := _missing(db, station, keys, earlier):
         if time.monotonic() > until:
             raise ServeError(f"endpoint {endpoint!r}: {', '.join(missing)} did not start in time. {_said(endpoint)}")
         if time.monotonic() - looked > 1.0:
@@ -182,8 +185,13 @@ def _is_ready(url: str) -> bool:
     return False
 
 
-def _missing(db: LoomDB, station: Station, keys: set[str]) -> list[str]:
-    rows = [row for row in live_replicas(db, endpoint=station.experiment.endpoint) if row.state is ReplicaState.READY]
+def _missing(db: LoomDB, station: Station, keys: set[str], earlier: Collection[str]) -> list[str]:
+    endpoint = station.experiment.endpoint
+    live = live_replicas(db, endpoint=endpoint)
+    for row in live:
+        if row.state is ReplicaState.FAILED and row.id not in earlier:
+            raise ServeError(f"endpoint {endpoint!r} cannot be served: {row.policy}: {row.error}")
+    rows = [row for row in live if row.state is ReplicaState.READY]
     roles = [ReplicaRole.FRONT, ReplicaRole.GATEWAY]
     there = {row.policy for row in rows}
     return [

@@ -7,7 +7,7 @@ from dataclasses import replace
 from loomrl.errors import LoomError
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import Event
-from loomrl.serving.deployment.source import OpenFolder, PolicySource, fetch, version_to_follow
+from loomrl.serving.deployment.source import OpenFolder, PolicySource, fetch, fetch_adapter, version_to_follow
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
 from loomrl.store import LoomDB
 from loomrl.types import PolicyVersion
@@ -19,10 +19,11 @@ LOOK_S = 1.0
 class Following:
     """A ServedPolicy whose weights change. A version that cannot be loaded is logged, and the former one stays."""
 
-    def __init__(self, source: PolicySource, policy: ServedPolicy, db: LoomDB) -> None:
+    def __init__(self, source: PolicySource, policy: ServedPolicy, db: LoomDB, *, is_adapter: bool = False) -> None:
         self._source = source
         self._policy = policy
         self._db = db
+        self._is_adapter = is_adapter
         self._about = policy.about
         self._refused = ""
         """The version that could not be loaded; it is not tried again."""
@@ -57,7 +58,8 @@ class Following:
         wanted = await asyncio.to_thread(self._find_wanted)
         if wanted is None or wanted.id in (self._about.version, self._refused):
             return False
-        files = await asyncio.to_thread(fetch, self._source, self._db)
+        get = fetch_adapter if self._is_adapter else fetch
+        files = await asyncio.to_thread(get, self._source, self._db)
         try:
             if files.version in (self._about.version, self._refused):
                 return False
@@ -85,11 +87,14 @@ class Following:
                 ControlServedPolicy.open, files.path, version=files.version, number=files.number
             )
             return
+        from loomrl.inference.merged import sealed_adapter
         from loomrl.inference.model import open_model
         from loomrl.inference.weights.sealed import Sealed, seal
         from loomrl.serving.speech import LanguageServedPolicy
 
         def seal_files() -> Sealed:
+            if self._is_adapter:
+                return sealed_adapter(files.path.parent, files.number)
             opened = open_model(files.path, trust_remote_code=self._source.trust_remote_code)
             return seal(opened.state_dict(), files.number)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from loomrl.config import OpenAIServing, Sampling, ServingEngine, TorchServing
@@ -13,6 +14,7 @@ from loomrl.serving.policy import ServedPolicy
 if TYPE_CHECKING:
     from loomrl.inference.engine import Engine
     from loomrl.inference.open import Opening
+    from loomrl.inference.policy import Voice
     from loomrl.serving.speech import LanguageServedPolicy
 
 CONTEXT = 4096
@@ -36,28 +38,56 @@ async def open_speech(
     source: PolicySource, files: OpenFolder, choice: ServingEngine, *, gpus: float = 0.0
 ) -> "LanguageServedPolicy":
     """The language policy in these files; a ConfigError if it cannot be opened."""
-    from loomrl.inference.chat import open_chat
-    from loomrl.inference.open import Opening, longest_context
-    from loomrl.inference.policy import Voice
     from loomrl.serving.speech import LanguageServedPolicy
 
-    trusts = source.trust_remote_code or choice.trust_remote_code
+    engine = await open_language_engine(source, files, choice, gpus=gpus)
+    return LanguageServedPolicy(await _open_voice(source, files, choice, engine), version=files.version)
+
+
+async def open_adapter_policy(
+    source: PolicySource, files: OpenFolder, choice: ServingEngine, engine: "Engine", *, name: str
+) -> "LanguageServedPolicy":
+    """The language policy that the engine holds as the adapter of this name."""
+    from loomrl.serving.speech import LanguageServedPolicy
+
+    voice = replace(await _open_voice(source, files, choice, engine), adapter=name)
+    return LanguageServedPolicy(voice, version=files.version, number=files.number)
+
+
+async def open_language_engine(
+    source: PolicySource, files: OpenFolder, choice: ServingEngine, *, gpus: float = 0.0
+) -> "Engine":
+    """An engine with the model in these files; a ConfigError if it cannot be opened."""
+    from loomrl.inference.open import Opening
+
     is_torch = isinstance(choice, TorchServing)
     opening = Opening(
         origin=files.path,
-        context=longest_context(files.path, source.context or CONTEXT, trust_remote_code=trusts),
+        context=_context(source, files, choice),
         slots=choice.slots if isinstance(choice, TorchServing) else SLOTS,
         dtype=choice.dtype if isinstance(choice, TorchServing) else "bfloat16" if gpus else "float32",
         device="cuda" if gpus and is_torch else "cpu",
-        trust_remote_code=trusts,
+        trust_remote_code=source.trust_remote_code or choice.trust_remote_code,
         version=files.number,
     )
     # vLLM and a server choose their device by themselves; only torch is told
-    engine = await _open_engine(choice, opening, gpus=gpus)
+    return await _open_engine(choice, opening, gpus=gpus)
+
+
+async def _open_voice(source: PolicySource, files: OpenFolder, choice: ServingEngine, engine: "Engine") -> "Voice":
+    from loomrl.inference.chat import open_chat
+    from loomrl.inference.policy import Voice
+
+    trusts = source.trust_remote_code or choice.trust_remote_code
     chat = await asyncio.to_thread(open_chat, files.path, trust_remote_code=trusts)
-    return LanguageServedPolicy(
-        Voice(engine, chat, source.sampling or SAMPLING, opening.context), version=files.version
-    )
+    return Voice(engine, chat, source.sampling or SAMPLING, _context(source, files, choice))
+
+
+def _context(source: PolicySource, files: OpenFolder, choice: ServingEngine) -> int:
+    from loomrl.inference.open import longest_context
+
+    trusts = source.trust_remote_code or choice.trust_remote_code
+    return longest_context(files.path, source.context or CONTEXT, trust_remote_code=trusts)
 
 
 async def _open_engine(choice: ServingEngine, opening: "Opening", *, gpus: float) -> "Engine":

@@ -1,16 +1,9 @@
-"""The processes of a service, without Ray: a policy on its channel, a gateway, and the front with its housekeeping.
-
-Each has a row with a heartbeat in LoomDB, and deletes the row when it ends in order.
-"""
+"""The gateway of a service, and the front with its housekeeping, as processes without Ray."""
 
 import asyncio
 import os
-import socket
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,38 +13,28 @@ from loomrl.http.listen import is_loopback, open_door
 from loomrl.http.server import Embedded, Limits
 from loomrl.http.site import JSON, Refused, Site, open_to
 from loomrl.load import dump
-from loomrl.observability.trace import flush
 from loomrl.safety.redaction import PatternRedactor
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.asgi import Check, GatewayApp
-from loomrl.serving.channel.server import ChannelServer
-from loomrl.serving.deployment.follow import Following
 from loomrl.serving.deployment.front import Front, FrontSettings
 from loomrl.serving.deployment.key import StoredKeys
-from loomrl.serving.deployment.opening import open_policy
+from loomrl.serving.deployment.part import ServicePart
 from loomrl.serving.deployment.reconcile import PACE_S, StoredView
-from loomrl.serving.deployment.source import fetch, source_of
-from loomrl.serving.deployment.station import Station
 from loomrl.serving.feedback.intake import EndpointHubs, FeedbackIntake
 from loomrl.serving.gateway import Gateway, GatewaySettings
 from loomrl.serving.measure import Measures
 from loomrl.serving.meter import GatewayMeter
 from loomrl.serving.monitor.monitor import Monitor
-from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.repeat import again, cancel_task
 from loomrl.serving.routes.act import KINDS
-from loomrl.store import LoomDB, open_store
+from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.observations import forget_observations
-from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
+from loomrl.store.replicas import BEAT_S, ReplicaRole, ReplicaState, bury, live_replicas
 
 log = redacted_logger(__name__)
-SEEN_S = 2.5 * PACE_S
-"""Time until every gateway has seen that a replica drains."""
-GRACE_S = 8.0
-"""Time for open calls of a process that ends."""
 SWEEP_S = 5.0
 """Time between two rounds in which sessions end and become trajectories."""
 HOUSE_S = 60.0
@@ -60,121 +43,7 @@ DAY_S = 86_400.0
 SHOWN = ("x-loomrl-version", "x-loomrl-arm", "x-loomrl-trajectory", "x-loomrl-session", "x-loomrl-recorded")
 
 
-class Presence:
-    """A row in LoomDB with a heartbeat. LoomDB may be unreachable for a while."""
-
-    def __init__(self, db: LoomDB, row: Replica) -> None:
-        self._db = db
-        self.row = row
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Add the row, and begin the heartbeat."""
-        self.row = await asyncio.to_thread(beat, self._db, self.row)
-        self._task = asyncio.create_task(again(self._beat, 0.0))
-
-    async def change(self, *, version: str | None = None, state: ReplicaState | None = None) -> None:
-        """Write a change at once."""
-        self.row = replace(self.row, version=version or self.row.version, state=state or self.row.state)
-        self.row = await asyncio.to_thread(beat, self._db, self.row)
-
-    async def drain(self) -> None:
-        """Get no new calls from now on."""
-        await self.change(state=ReplicaState.DRAINING)
-        await asyncio.sleep(SEEN_S)
-
-    async def end(self) -> None:
-        """Delete the row."""
-        await cancel_task(self._task)
-        try:
-            await asyncio.to_thread(leave, self._db, self.row.id)
-        except StoreError as error:
-            log.warning("The row of this process stays until its heartbeat is too old: %s", error)
-
-    async def _beat(self) -> None:
-        await asyncio.sleep(BEAT_S)
-        await asyncio.to_thread(beat, self._db, self.row)
-
-
-class ServiceProcess:
-    """The base of a service's processes. What `start` opens is closed by `stop`, in the opposite order."""
-
-    def __init__(self, station: Station) -> None:
-        self._station = station
-        self._stack = AsyncExitStack()
-
-    async def stop(self) -> None:
-        """Take nothing new, finish what is open, and end."""
-        await self._stack.aclose()
-
-    async def _open_store(self) -> LoomDB:
-        opened = await asyncio.to_thread(open_store, self._station.experiment.store_url)
-        db = self._stack.enter_context(opened)
-        self._stack.push_async_callback(asyncio.to_thread, flush)
-        return db
-
-    def _present(self, db: LoomDB, role: ReplicaRole, address: str, *, policy: str = "", version: str = "") -> Presence:
-        """A row of this process, which is deleted at its end; still to be added."""
-        row = Replica(
-            id=uuid.uuid4().hex,
-            role=role,
-            policy=policy,
-            version=version,
-            endpoint=self._station.experiment.endpoint,
-            address=address,
-            node=socket.gethostname(),
-            pid=os.getpid(),
-            state=ReplicaState.READY,
-        )
-        presence = Presence(db, row)
-        self._stack.push_async_callback(presence.end)
-        return presence
-
-
-class PolicyProcess(ServiceProcess):
-    """One policy on a channel."""
-
-    def __init__(self, station: Station, key: str) -> None:
-        super().__init__(station)
-        self._key = key
-        self._server: ChannelServer | None = None
-
-    async def start(self) -> None:
-        """Open the policy, listen, and be announced. A LoomError says why the policy cannot be served."""
-        station = self._station
-        experiment = station.experiment
-        db = await self._open_store()
-        source = await asyncio.to_thread(source_of, self._key, db)
-        files = await asyncio.to_thread(fetch, source, db)
-        try:
-            policy: ServedPolicy = await open_policy(source, files, experiment.engine, gpus=experiment.replicas.gpus)
-        finally:
-            await asyncio.to_thread(files.discard)
-        if source.follow is not None:
-            policy = Following(source, policy, db)
-        self._server = server = ChannelServer(policy, token=station.token)
-        address = await server.start(station.host)
-        version = policy.about.version
-        presence = self._present(db, ReplicaRole.POLICY, address, policy=self._key, version=version)
-        self._stack.push_async_callback(server.close, grace_s=GRACE_S)
-        await presence.start()
-        self._stack.push_async_callback(presence.drain)
-
-        async def announce() -> None:
-            """Tell the gateways and LoomDB that another version was loaded."""
-            server.announce()
-            await presence.change(version=policy.about.version)
-
-        if isinstance(policy, Following):
-            self._stack.push_async_callback(cancel_task, asyncio.create_task(policy.follow(announce)))
-
-    @property
-    def calls(self) -> int:
-        """Open calls."""
-        return 0 if self._server is None else len(self._server.tasks)
-
-
-class GatewayProcess(ServiceProcess):
+class GatewayProcess(ServicePart):
     """One gateway: behind the front on a port of its own, or on the asked port itself."""
 
     async def start(self) -> None:
@@ -235,7 +104,7 @@ class GatewayProcess(ServiceProcess):
         self._stack.callback(setattr, gateway, "is_ready", False)
 
 
-class FrontProcess(ServiceProcess):
+class FrontProcess(ServicePart):
     """HAProxy before the gateways, and the housekeeping: rows of dead processes, the sweeper, releases."""
 
     front: Front | None = None

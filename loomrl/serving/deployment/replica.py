@@ -10,7 +10,8 @@ from ray import serve
 from loomrl.errors import LoomError
 from loomrl.observability.log import open_log
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess
+from loomrl.serving.deployment.policies import PolicyProcess
+from loomrl.serving.deployment.process import FrontProcess, GatewayProcess
 from loomrl.serving.deployment.station import LOOK_S, Change, Station, Steward
 from loomrl.serving.repeat import again
 
@@ -30,10 +31,10 @@ _USUAL: dict[str, float] = {
 
 
 class PolicyReplica:
-    """One policy version in a process of its own."""
+    """One engine in a process of its own."""
 
-    async def __init__(self, station: Station, key: str) -> None:  # type: ignore[misc]
-        self._process = PolicyProcess(station, key)
+    async def __init__(self, station: Station, engine: str) -> None:  # type: ignore[misc]
+        self._process = PolicyProcess(station, engine)
         await _start(self._process)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:

@@ -3,16 +3,27 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from loomrl.canonical import content_hash
-from loomrl.config import ControlExperiment, LanguageAlgorithm, Sampling, ServedArm
+from loomrl.config import (
+    ControlExperiment,
+    LanguageAlgorithm,
+    OpenAIServing,
+    Sampling,
+    ServedArm,
+    ServingEngine,
+    TorchServing,
+    VllmServing,
+)
 from loomrl.errors import ArtifactError, ConfigError, unknown
 from loomrl.files import is_file
 from loomrl.inference.gguf import is_model, model_folder
-from loomrl.run.version import copied, experiment_of, file_of, find_version, latest_of
+from loomrl.run.version import BASE, BASE_FILE, base_of, copied, experiment_of, file_of, find_version, latest_of
 from loomrl.store import LoomDB
 from loomrl.store.runs import POLICIES, RUNS
 from loomrl.types import PolicyVersion
@@ -22,6 +33,8 @@ Follow = Literal["newest", "best"]
 FORMS = ("RUN", "RUN/NUMBER", "a model's folder", "FILE.gguf", "package:NAME", "an exported control policy's folder")
 STATES = ("line.json", "course.json")
 """Files of a checkpoint that name the best version of its run."""
+SHARED = "base:"
+"""Beginning of the names of engines that hold adapters; the identity of their base and the context follow."""
 TRIES = 5
 _NONE_YET = "run {!r} has no version yet: its first checkpoint makes one."
 
@@ -100,17 +113,41 @@ def source_of(what: str, db: LoomDB) -> PolicySource:
     return _of_version(version, version.id, db)
 
 
+def engine_of(source: PolicySource, engine: ServingEngine, db: LoomDB) -> str:
+    """The name of the engine that serves a policy: its own key, or one that all adapters of the same base share."""
+    match engine:
+        case TorchServing():
+            # float16 has fewer small numbers than bfloat16, to which `identify` rounds: the base would not be known
+            holds_adapters = engine.dtype != "float16"
+        case VllmServing():
+            holds_adapters = bool(engine.settings.get("enable_lora"))
+        case OpenAIServing():
+            holds_adapters = False
+    if not holds_adapters or source.kind != "language" or source.folder or source.trust_remote_code:
+        return source.key
+    base = base_of(POLICIES.require(db, source.version), db)
+    return source.key if base is None else f"{SHARED}{base}/{source.context}"
+
+
 def fetch(source: PolicySource, db: LoomDB) -> OpenFolder:
     """The files of a policy: verified copies of a run's checkpoint, or its folder."""
     if source.folder:
         return OpenFolder(Path(source.folder), source.version, source.number)
-    trusts = source.trust_remote_code
+    return _fetch(source, db, partial(_fetch_whole, trust_remote_code=source.trust_remote_code))
+
+
+def fetch_adapter(source: PolicySource, db: LoomDB, *, weights_of_base: bool = False) -> OpenFolder:
+    """A model's folder without weights, or with those of the base, and low-rank additions beside it as `adapter/`."""
+    return _fetch(source, db, partial(_fetch_beside_base, weights_of_base=weights_of_base))
+
+
+def _fetch(source: PolicySource, db: LoomDB, get: Callable[[PolicyVersion, LoomDB], OpenFolder]) -> OpenFolder:
     if source.follow is None:
-        return _fetch_version(POLICIES.require(db, source.version), db, trust_remote_code=trusts)
+        return get(POLICIES.require(db, source.version), db)
     for left in reversed(range(TRIES)):
         version = version_to_follow(source.run, source.follow, db)
         try:
-            return _fetch_version(version, db, trust_remote_code=trusts)
+            return get(version, db)
         except ArtifactError:  # pruned since it was listed
             if not left:
                 raise
@@ -160,7 +197,16 @@ def _of_version(version: PolicyVersion, key: str, db: LoomDB, *, follow: Follow 
     )
 
 
-def _fetch_version(version: PolicyVersion, db: LoomDB, *, trust_remote_code: bool) -> OpenFolder:
+def _fetch_beside_base(version: PolicyVersion, db: LoomDB, *, weights_of_base: bool) -> OpenFolder:
+    checkpoint = copied(version, db, weights_of_base=weights_of_base)
+    if not (checkpoint / BASE_FILE).is_file():
+        raise ConfigError(f"policy {version.id!r} is a whole model now, and was additions to a base. Serve it anew.")
+    for file in checkpoint.with_name(BASE).iterdir():
+        file.rename(checkpoint / "model" / file.name)
+    return OpenFolder(checkpoint / "model", version.id, version.number, copy=checkpoint.parent)
+
+
+def _fetch_whole(version: PolicyVersion, db: LoomDB, *, trust_remote_code: bool) -> OpenFolder:
     checkpoint = copied(version, db)
     path = checkpoint / "policy"
     if not path.is_dir():

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from loomrl.errors import LoomError
 from loomrl.http.listen import Certificate, authority, is_loopback
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.deployment.front import find_haproxy
-from loomrl.serving.deployment.source import source_of, source_of_arm
+from loomrl.serving.deployment.source import engine_of, source_of, source_of_arm
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Role, State, list_endpoints, set_endpoint
 from loomrl.store.replicas import url_of
@@ -71,14 +71,13 @@ LOOK_S = 0.5
 SPARE_S = 5.0
 """Time after which an application that no arm names is deleted: going back sooner costs nothing."""
 Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
-"""Starts these applications (name → key of the policy), deletes those, and returns the names of all that exist."""
+"""Starts these applications (name → engine), deletes those, and returns the names of all that exist."""
 
 
-def application(endpoint: str, key: str) -> str:
-    """The name of the application that serves a policy."""
-    return (
-        f"{prefix(endpoint)}{re.sub(r'[^A-Za-z0-9]+', '-', key)[-40:]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
-    )
+def application(endpoint: str, engine: str) -> str:
+    """The name of the application that holds an engine (`loomrl.serving.deployment.source.engine_of`)."""
+    told = re.sub(r"[^A-Za-z0-9]+", "-", engine)[-40:]
+    return f"{prefix(endpoint)}{told}-{hashlib.sha256(engine.encode()).hexdigest()[:8]}"
 
 
 def prefix(endpoint: str) -> str:
@@ -86,56 +85,83 @@ def prefix(endpoint: str) -> str:
     return f"{endpoint}.policy-"
 
 
+class Spare:
+    """The names that nothing has needed for `SPARE_S`."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def over(self, spare: Collection[str]) -> frozenset[str]:
+        """Of those that are spare now, the names that have been so for long enough."""
+        now = time.monotonic()
+        self._since = {name: self._since.get(name, now) for name in spare}
+        return frozenset(name for name, since in self._since.items() if now - since > SPARE_S)
+
+
+class EndpointEngines:
+    """The engines that an endpoint's arms need, and the policies of each."""
+
+    def __init__(self, experiment: ServingExperiment, db: LoomDB) -> None:
+        self._experiment = experiment
+        self._db = db
+        self._known: dict[str, str] = {}
+        self.unknown: dict[str, str] = {}
+        """Policies of which it is not known what they need, by key, and why."""
+
+    def read(self) -> dict[str, list[str]] | None:
+        """The keys of the policies by engine; None if there is no such endpoint."""
+        name = self._experiment.endpoint
+        found = next((each for each in list_endpoints(self._db) if each.name == name), None)
+        if found is None or found.state is State.DELETED:
+            return None
+        keys = list(dict.fromkeys(arm.policy for arm in found.arms))
+        self.unknown = {key: cause for key in keys if (cause := self._find(key))}
+        needed: dict[str, list[str]] = {}
+        for key in keys:
+            if key in self._known:
+                needed.setdefault(self._known[key], []).append(key)
+        return needed
+
+    def _find(self, key: str) -> str:
+        """Find out which engine a policy needs; the reason if that cannot be known, logged once."""
+        if key in self._known:
+            return ""
+        try:
+            self._known[key] = engine_of(source_of(key, self._db), self._experiment.engine, self._db)
+        except LoomError as error:
+            if self.unknown.get(key) != str(error):
+                log.error("An arm of %r cannot be served: %s", self._experiment.endpoint, error)
+            return str(error)
+        return ""
+
+
 class Steward:
-    """Compares an endpoint's arms with the existing applications.
+    """Compares the engines that an endpoint's arms need with the existing applications.
 
     Two at once are harmless.
     """
 
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._db: LoomDB | None = None
-        self._spare: dict[str, float] = {}
-        self._bad: set[str] = set()
+        self._needs: EndpointEngines | None = None
+        self._spare = Spare()
 
     def look(self, change: Change) -> None:
-        """Start missing applications, and delete those that no arm has named for a while."""
-        wanted = self.applications_needed()
-        if wanted is None:
+        """Start missing applications, and delete those that no arm has needed for a while."""
+        experiment = self._station.experiment
+        if self._needs is None:
+            self._needs = EndpointEngines(experiment, open_store(experiment.store_url))
+        needed = self._needs.read()
+        if needed is None:
             return
+        wanted = {application(experiment.endpoint, engine): engine for engine in needed}
         there = change(self._station, {}, frozenset())
-        now = time.monotonic()
-        spare = {name for name in there if name not in wanted}
-        self._spare = {name: self._spare.get(name, now) for name in spare}
-        over = frozenset(name for name, since in self._spare.items() if now - since > SPARE_S)
-        missing = {name: key for name, key in wanted.items() if name not in there and self._is_good(key)}
+        over = self._spare.over(there - wanted.keys())
+        if self._needs.unknown:  # one of them may be needed
+            over = frozenset()
+        missing = {name: engine for name, engine in wanted.items() if name not in there}
         if missing or over:
             change(self._station, missing, over)
-
-    def applications_needed(self) -> dict[str, str] | None:
-        """The applications that the arms need: name → key; None if there is no such endpoint."""
-        name = self._station.experiment.endpoint
-        found = next((each for each in list_endpoints(self._open()) if each.name == name), None)
-        if found is None or found.state is State.DELETED:
-            return None
-        return {application(name, arm.policy): arm.policy for arm in found.arms}
-
-    def _is_good(self, key: str) -> bool:
-        """False for a policy that does not exist, which is logged once."""
-        if key in self._bad:
-            return False
-        try:
-            source_of(key, self._open())
-        except LoomError as error:
-            log.error("An arm of %r cannot be served: %s", self._station.experiment.endpoint, error)
-            self._bad.add(key)
-            return False
-        return True
-
-    def _open(self) -> LoomDB:
-        if self._db is None:
-            self._db = open_store(self._station.experiment.store_url)
-        return self._db
 
 
 def arms_of(experiment: ServingExperiment, db: LoomDB) -> tuple[Arm, ...]:

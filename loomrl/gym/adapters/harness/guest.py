@@ -146,6 +146,8 @@ def keep(connection: socket.socket) -> NoReturn:
         request = json.loads(_exactly(connection, size))
         report = json.dumps(Keeper(connection, request).run()).encode()
         connection.sendall(SIZE.pack(len(report)) + report)
+        while connection.recv(SECONDS.size):  # closed with an extension unread, it would lose the report
+            pass
     except (OSError, EOFError):  # the host is gone
         pass
     finally:
