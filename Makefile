@@ -108,9 +108,9 @@ GPU_REAL := algorithm.model.lora=null algorithm.model.dtype=bfloat16 algorithm.m
 	'environments.0.families=[largest, sorted]' 'curriculum={kind: adaptive, last_level: 5}' 'evaluation.levels=[1, 3]' \
 	rollout.groups_per_update=64 rollout.concurrency=512 train.updates=60 train.checkpoint_every=60 \
 	rollout.runners=1 placement.runner.gpus=0.5 algorithm.learners.gpus=0.5
-REHEARSAL := rollout.groups_per_update=4 rollout.concurrency=32 algorithm.optimizer.micro_batch_tokens=512 \
+REHEARSAL := rollout.groups_per_update=2 rollout.concurrency=16 algorithm.optimizer.micro_batch_tokens=512 \
 	rollout.runners=0 placement.runner.gpus=0 algorithm.learners.gpus=0 \
-	train.updates=2 train.checkpoint_every=2 evaluation.episodes=16
+	train.updates=2 train.checkpoint_every=2 evaluation.episodes=4
 
 gpu-real: setup ## SmolLM2, whole and in bfloat16, learns to sort numbers on one GPU, in minutes; CPU=1 rehearses two updates
 	$(BIN)/loomrl train language/smol_numbers $(GPU_REAL) $(if $(CPU),$(REHEARSAL)) $(ARGS)

@@ -14,7 +14,7 @@ from tests.experiments.runs import places
 @pytest.mark.timeout(1800)
 @QUIET
 def test_smollm2_learns_to_name_the_largest_number(tmp_path: Path) -> None:
-    result = train(resolve(["language/smol_numbers", "seed=1"]).override(places(tmp_path)), run="r")
+    result = train(resolve(["language/smol_numbers", "seed=3"]).override(places(tmp_path)), run="r")
     print(f"{result.seconds} s, {dict(result.before)}, {dict(result.after)}")
     assert 0.1 <= result.before["sampled"] <= 0.4
     assert result.after["sampled"] >= result.before["sampled"] + 0.15
