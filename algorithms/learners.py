@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from loomrl.errors import ConfigError, LearnerError, LoomError
+from loomrl.process import stacks_on_signal
 
 _RENDEZVOUS = import_module("torch.distributed.rendezvous")  # as an attribute, the name is a function's
 
@@ -29,6 +30,7 @@ class OwnSteps(TorchLearner):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
+        stacks_on_signal()
         _RENDEZVOUS.TCPStore = _store_at_its_address  # type: ignore[attr-defined]  # before RLlib has learners meet
 
     @override

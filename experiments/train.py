@@ -1,10 +1,11 @@
 """`loomrl train`: one run, new or resumed; on record, on the screen and on a page."""
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
 from loomrl.experiments.evaluate_control import format_return
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts, reporter_of
+from loomrl.experiments.plan import find_plan
 from loomrl.experiments.preflight import check_parts
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.train_reward import FOLDER
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.files import write_whole
 from loomrl.load import parse_assignments
-from loomrl.process import stacks_if_stuck
-from loomrl.record.word import lasting
+from loomrl.process import answered_in_time, family_peak, stacks_if_stuck
+from loomrl.record.word import compare_plan, lasting
 from loomrl.run.record import run_folder
 from loomrl.run.version import latest_of
 from loomrl.schema import Tree, merge
@@ -82,6 +84,8 @@ class TrainResult:
     """Success on held-out tasks before the first update, or return, by way of acting; and the held-out `loss`."""
     after: Mapping[str, float | None]
     page: str
+    planned: Mapping[str, Any] | None = None
+    """Seconds and GB of its plan, if there was one, and as `measured`."""
     failed: Mapping[str, int] = field(default_factory=dict)
     """Attempts of the last evaluation that failed, by way of acting, if any did: `after` is over the others."""
     findings: tuple[Finding, ...] = ()
@@ -110,6 +114,8 @@ def train(
 ) -> TrainResult:
     """Train until a reason to stop or the last update. An existing run is resumed. `metrics`: scraped at HOST:PORT."""
     run = run_id(run, experiment.name)
+    entered = time.monotonic()
+    asked = experiment
     refuse_lost(experiment)
     check_parts(experiment)
     experiment = settled(experiment)
@@ -125,6 +131,7 @@ def train(
         claim = None
         earlier = RUNS.find(db, run)
         so_far = earlier.result.get("seconds", 0.0) if earlier else 0.0
+        plan = None if earlier else find_plan(db, asked)
         try:
             training = open_training(experiment, run, db, clock=clock)
             with ExitStack() as stack:
@@ -134,10 +141,16 @@ def train(
                 begun = clock()
                 gc.collect()
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
+                if threading.current_thread() is threading.main_thread():
+                    stack.enter_context(answered_in_time(lambda: how_to_resume(experiment, run)))
                 with nullcontext() if metrics is None else scraped(db, run, metrics) as registry:
                     kept = metrics_kept(training, experiment, run, db, registry)
                     summary = _train(training, experiment, run, kept, listener, db)
+                if plan is not None:
+                    took = {"seconds": time.monotonic() - entered, "memory_gb": family_peak() / 1e9}
+                    plan = plan | {"measured": took}
                 result = _make_result(summary, experiment, run, begun=begun, seconds=so_far + clock() - begun)
+                result = replace(result, planned=plan)
         except BaseException as error:
             told = {"error": repr(error)}
             with suppress(RunTaken):
@@ -293,6 +306,8 @@ def render(result: TrainResult, console: Console) -> None:
         console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence}. {finding.remedy}")
     took = f"{result.updates} updates and {result.seconds:.0f} s"
     console.print(f"{result.policy} after {took}: {result.stopped}", highlight=False)
+    if result.planned is not None:
+        console.print(compare_plan(result.planned), highlight=False)
     if result.undiagnosed is not None and not result.findings:
         console.print(result.undiagnosed, highlight=False)
     if result.best is None:

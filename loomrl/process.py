@@ -10,6 +10,7 @@ import math
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 PR_SET_PDEATHSIG = 1
 LOOK_S = 0.5
@@ -52,13 +53,25 @@ def peak_memory_kb() -> int:
     """The most memory that this process has had. On Linux `ru_maxrss` is not asked: it includes the memory of the
     process that started this one.
     """
-    status = Path("/proc/self/status")
-    if not status.exists():
+    if not ON_LINUX:
         import resource
 
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most // 1024 if sys.platform == "darwin" else most
-    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    return _peak_kb(os.getpid())
+
+
+def family_peak() -> int:
+    """Bytes of the peaks of this process and of its present descendants together; on Linux only, else of this one."""
+    return 1024 * (peak_memory_kb() + sum(map(_peak_kb, _descendants() if ON_LINUX else ())))
+
+
+def _peak_kb(pid: int) -> int:
+    """The most memory that a process has had; 0 of one that has ended."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
+    return 0
 
 
 def free_memory() -> int:
@@ -120,6 +133,8 @@ def environ(settings: Mapping[str, str | None]) -> Iterator[None]:
         _set(before)
 
 
+ANSWER_S = 5.0
+"""Time for the main thread to handle a signal."""
 HANG = "LOOMRL_HANG_S"
 """Environment variable: seconds without progress after which the processes of a run write their stacks."""
 HANG_S = 1800.0
@@ -169,6 +184,49 @@ def stacks_if_stuck(waits: Mapping[str, str], limit_s: float | None = None) -> I
     finally:
         over.set()
         watcher.join()
+
+
+@contextlib.contextmanager
+def answered_in_time(last_words: Callable[[], str], within_s: float = ANSWER_S) -> Iterator[None]:
+    """While the context lasts, SIGINT and SIGTERM end this process also while its main thread is in native code.
+
+    Python handles a signal once such a call returns, and the backward pass of a large batch takes minutes. If the
+    handler has not run within `within_s`, the last words are printed, and the process ends without cleaning up.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
+    handled = threading.Event()
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        handled.set()
+        signal.signal(number, before[number])
+        signal.raise_signal(number)
+
+    def watch() -> None:
+        number = next((each for each in iter(lambda: reader.recv(1)[:1], b"") if each[0] in numbers), b"\0")[0]
+        if number and not handled.wait(within_s):
+            with contextlib.suppress(Exception):
+                print(f"\nloomrl: {last_words()}", file=sys.stderr, flush=True)
+            os._exit(128 + number)
+
+    watcher = threading.Thread(target=watch, name="signals", daemon=True)
+    watcher.start()
+    earlier = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        handled.set()
+        for number in numbers:
+            if signal.getsignal(number) is handle:
+                signal.signal(number, before[number])
+        signal.set_wakeup_fd(earlier)
+        writer.close()
+        watcher.join()
+        reader.close()
 
 
 def _functions(thread: int) -> Iterator[str]:

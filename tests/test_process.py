@@ -228,3 +228,43 @@ def test_without_progress_all_processes_write_their_stacks_and_what_is_waited_fo
     assert " in learn" in after
     assert " in holds_a_lock" in after
     assert "alive True" in after
+
+
+BUSY = """
+import hashlib, sys, threading, time
+from loomrl.process import answered_in_time, exit_on_sigterm
+exit_on_sigterm()
+main = threading.get_ident()
+def native():
+    hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1)  # many minutes, in which Python handles no signal
+def python():
+    time.sleep(600)
+def say_when_busy():
+    while sys._current_frames()[main].f_code.co_name != sys.argv[1]:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    print('ready', flush=True)
+threading.Thread(target=say_when_busy, daemon=True).start()
+try:
+    with answered_in_time(lambda: 'go on so', float(sys.argv[2])):
+        globals()[sys.argv[1]]()
+finally:
+    print('cleaned up', flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_process_in_a_long_native_call_and_another_in_order(number: signal.Signals) -> None:
+    busy, idle = (
+        subprocess.Popen(
+            [sys.executable, "-c", BUSY, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for words in (("native", "0.2"), ("python", "600"))
+    )
+    for process in (busy, idle):
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(number)
+    (said, told), (cleaned, _) = (process.communicate(timeout=300) for process in (busy, idle))
+    assert (said, told, busy.returncode) == ("", "\nloomrl: go on so\n", 128 + number)
+    assert (cleaned, idle.returncode) == ("cleaned up\n", 143 if number is signal.SIGTERM else -signal.SIGINT)

@@ -30,6 +30,7 @@ from loomrl.control.play import StepLimit
 from loomrl.control.preference import unfinite
 from loomrl.control.space import acts, draw, flatten, seen, translator
 from loomrl.errors import ConfigError, EpisodeError
+from loomrl.process import stacks_on_signal
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class ArrayRunner(SingleAgentEnvRunner):
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
+        stacks_on_signal()
         self._noise = torch.Generator().manual_seed(self._seed if self._seed is not None else torch.seed() % 2**31)
         self._chance = np.random.default_rng(self._seed)
         self._counted = np.zeros(2, np.int64)

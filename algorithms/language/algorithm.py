@@ -19,7 +19,7 @@ from typing_extensions import override
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.language.evaluations import Evaluations
-from loomrl.algorithms.language.footprint import fitting_tokens
+from loomrl.algorithms.language.footprint import fitting_tokens, shape_of
 from loomrl.algorithms.language.league import open_league
 from loomrl.algorithms.language.lesson import Lesson
 from loomrl.algorithms.language.lora import Adapter
@@ -190,8 +190,8 @@ class Language(Placed):
         self._mixture = open_task_mixture(self._experiment, self._db)
         open_league(self._experiment, self._mixture)  # refused before anything is built
         check_turn_limit(self._experiment.rollout.turn_limit, self._mixture)
+        tokens = fitting_tokens(config.resolved, shape_of(config.resolved, self._db))  # before a model is built
         ensure_origin(config.resolved, self._mixture, self._db)
-        tokens = fitting_tokens(config.resolved)
         self._is_fitted = config.algorithm.optimizer.micro_batch_tokens == AUTO
         if self._is_fitted:
             config = self._settle(config, self._recorded_tokens(config) or tokens)

@@ -3,6 +3,7 @@
 The factors of activations are fitted to peaks of real learners, by `tests/algorithms/test_footprint.py`.
 """
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,16 +11,21 @@ from typing import Any
 
 import ray
 import torch
+from transformers import AutoConfig, LlamaConfig
 
 from loomrl.algorithms.language.begin import wants_reference
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.score import LOGITS_AT_ONCE
-from loomrl.config import TorchEngineConfig
+from loomrl.config import Architecture, TorchEngineConfig
 from loomrl.config.language import AUTO, MOST_TOKENS
 from loomrl.errors import ConfigError
 from loomrl.inference.footprint import BYTES, ModelShape
+from loomrl.inference.gguf import model_folder
 from loomrl.inference.model import config_of
 from loomrl.process import free_memory
+from loomrl.run.version import configuration_of
+from loomrl.store import LoomDB
+from loomrl.store.runs import POLICIES
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +97,34 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
     return Footprint(parts)
 
 
+def shape_of(resolved: Resolved, db: LoomDB) -> ModelShape:
+    """The shape of the model that the run begins with, which need not be built yet."""
+    trusts = resolved.model.trust_remote_code
+    return ModelShape.of(_configuration(resolved, db), trust_remote_code=trusts)
+
+
+def _configuration(resolved: Resolved, db: LoomDB) -> Any:
+    experiment = resolved.experiment
+    model = resolved.algorithm.model
+    if experiment.parent is not None:
+        said = configuration_of(POLICIES.require(db, experiment.parent), db)
+        if said is None:
+            raise ConfigError(f"parent={experiment.parent!r}: there is no checkpoint of it any more.")
+        return AutoConfig.for_model(**json.loads(said))
+    if model.path is not None:
+        folder = model_folder(model.path, experiment.artifact_url)
+        return config_of(folder, trust_remote_code=model.trust_remote_code)
+    built = model.build or Architecture()
+    return LlamaConfig(
+        vocab_size=built.vocabulary,
+        hidden_size=built.hidden_size,
+        intermediate_size=built.intermediate_size,
+        num_hidden_layers=built.layers,
+        num_attention_heads=built.heads,
+        tie_word_embeddings=True,
+    )
+
+
 def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[str, float]:
     """The peak of one learner, by part: in a pass after the first, with gradients and AdamW's averages there."""
     model = resolved.algorithm.model
@@ -119,7 +153,7 @@ def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[st
     return parts
 
 
-def fitting_tokens(resolved: Resolved, shape: ModelShape | None = None, free: float | None = None) -> int:
+def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = None) -> int:
     """The tokens of a forward pass: as the settings say, or as many as fit into the free memory, by default this
     machine's.
 
@@ -130,8 +164,6 @@ def fitting_tokens(resolved: Resolved, shape: ModelShape | None = None, free: fl
     gpus = resolved.algorithm.learners.gpus
     if gpus and not torch.cuda.is_available():
         return MOST_TOKENS if asked == AUTO else asked
-    trusts = resolved.model.trust_remote_code
-    shape = shape or ModelShape.of(config_of(resolved.origin, trust_remote_code=trusts), trust_remote_code=trusts)
     if free is None:
         free = min(1.0, gpus) * torch.cuda.mem_get_info()[0] if gpus else free_memory()
     if asked != AUTO:

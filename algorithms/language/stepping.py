@@ -26,7 +26,6 @@ from loomrl.algorithms.learners import OwnSteps, compress
 from loomrl.config import TorchEngineConfig
 from loomrl.errors import ConfigError, LearnerError
 from loomrl.inference.weights.sealed import Sealed, Weights, identify, seal
-from loomrl.process import stacks_on_signal
 from loomrl.telemetry.metric import Metric
 
 
@@ -37,7 +36,6 @@ class TokenLearner(OwnSteps):
     def build(self) -> None:
         """Build, and shard the model if configured."""
         super().build()
-        stacks_on_signal()
         self._reference: LanguageModule | None = None
         self._sums: dict[str, list[float]] = {}
         self._base = self._identify_base()

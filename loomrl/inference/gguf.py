@@ -16,6 +16,7 @@ from typing import Any, Literal
 from loomrl.artifacts import open_artifacts
 from loomrl.errors import ConfigError
 from loomrl.files import is_file, make_private
+from loomrl.process import free_memory
 
 GgufKind = Literal["f16", "q8_0"]
 """Number formats in which a trained model is written."""
@@ -157,6 +158,11 @@ def _convert(file: Path, folder: Path) -> None:
     size = sum(int(tensor.n_elements) for tensor in reader.tensors) * dtype.itemsize
     if shutil.disk_usage(folder).free < size:
         raise _no_room(file, folder, size, "the disk has less room")
+    if (free := free_memory()) < size:
+        told = (
+            f"its {size / 1e9:.1f} GB of weights must be in memory to be converted, where {free / 1e9:.1f} GB are free"
+        )
+        raise _refusal(file, f"{told}. Convert it on a larger machine, or choose a smaller model")
     try:
         config = AutoConfig.from_pretrained(
             file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False

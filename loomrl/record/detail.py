@@ -32,6 +32,7 @@ from loomrl.record.catalogue import (
     training_as_json,
 )
 from loomrl.record.declaration import Action, Column, Detail, Field, Found, Part, linked, path_to
+from loomrl.record.word import compare_plan
 
 if TYPE_CHECKING:
     from loomrl.coordinator.job import TrainingJob
@@ -78,6 +79,7 @@ def find_run(db: "LoomDB", id: str) -> Found:
         "model": pinned_model(db, id),
         "evaluations": [evaluation_summary(each) for each in EVALUATIONS.latest(db, run=id, limit=FEW)],
         "versions": [PolicyRow(each, None) for each in POLICIES.latest(db, run=id, limit=12)],
+        "plan": compare_plan(planned) if (planned := run.result.get("planned")) else None,
         "results": {name: value for name, value in run.result.items() if not isinstance(value, list | dict)},
     }
 
@@ -102,6 +104,7 @@ RUN = Detail(
         Column("experiment's hash", "run.run.experiment", "hash"),
         Column("code", "run.run.code", "hash"),
         Column("environments", lambda found: hashes_text(found["run"].run.environments)),
+        Column("plan", form="words"),
         Column("ended", "results.stopped", "words"),
         Column("error", "results.error", "words"),
         Column(

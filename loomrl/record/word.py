@@ -3,7 +3,9 @@
 import math
 import re
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -60,6 +62,16 @@ def lasting(seconds: float | None) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {whole % 60} s" if minutes else f"{seconds:.3g} s"
+
+
+def compare_plan(plan: Mapping[str, Any]) -> str:
+    """A run's plan beside what was `measured`."""
+    took = plan["measured"]
+    slower, larger = (took[name] / plan[name] - 1 for name in ("seconds", "memory_gb"))
+    return (
+        f"planned {lasting(plan['seconds'])} and {plan['memory_gb']:.2f} GB; it took {lasting(took['seconds'])} "
+        f"({slower:+.0%}) and {took['memory_gb']:.2f} GB ({larger:+.0%})"
+    )
 
 
 def clock(seconds: float | None) -> str:

@@ -75,6 +75,17 @@ def file_of(version: PolicyVersion, db: LoomDB, file: str) -> bytes | None:
     return None
 
 
+def configuration_of(version: PolicyVersion, db: LoomDB) -> bytes | None:
+    """`config.json` of the version's model, or of its additions' base; None if there is no checkpoint."""
+    for artifacts, name in _places(version, db):
+        if artifacts.exists(name):
+            reference = artifacts.get_file(name, BASE_FILE)
+            if reference is None:
+                return artifacts.get_file(name, "model/config.json")
+            return artifacts.get_file(json.loads(reference)["artifact"], "config.json")
+    return None
+
+
 def has_checkpoint(version: PolicyVersion, db: LoomDB) -> bool:
     """True if a whole checkpoint of the version is there."""
     return any(artifacts.exists(name) for artifacts, name in _places(version, db))

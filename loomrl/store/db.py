@@ -232,6 +232,25 @@ def neighbours(url: str) -> list[str]:
     return sorted(name.removeprefix(prefix) for name in schemas if name.startswith(prefix) and name != prefix)
 
 
+def copy_files(url: str, folder: Path, *, most_bytes: float) -> str:
+    """The URL of a copy of a LoomDB and of those beside it, in a folder; a StoreError for a server, or too much."""
+    parsed = _parse_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        raise StoreError(f"store_url={url}: only files of SQLite can be copied.")
+    urls = [url, *(beside(url, name) for name in neighbours(url))]
+    files = [Path(_parse_url(each).database or "").expanduser().absolute() for each in urls]
+    size = sum(file.stat().st_size for file in files)
+    if size > most_bytes:
+        raise StoreError(f"store_url={url}: {size / 1e9:.1f} GB are more than the {most_bytes / 1e9:g} GB to copy.")
+    for file in files:
+        with (
+            closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as old,
+            closing(sqlite3.connect(folder / file.name)) as new,
+        ):
+            old.backup(new)
+    return f"sqlite:///{folder / files[0].name}"
+
+
 def make_schema(url: str) -> None:
     """Create the PostgreSQL schema in the URL, if the URL names one and it does not exist."""
     parsed = _parse_url(url)

@@ -84,9 +84,7 @@ TOKENS = "algorithm.optimizer.micro_batch_tokens"
 def planned(monkeypatch: pytest.MonkeyPatch, folder: Path, free_gb: float, **changes: Any) -> int:
     """The tokens of a pass of a model of 270 M parameters in a Llama's shape, on a machine with so much free."""
     monkeypatch.setattr(sizes, "free_memory", lambda: int(free_gb * GB))
-    monkeypatch.setattr(sizes, "config_of", lambda origin, **_: shaped())
-    monkeypatch.setattr(sizes.Resolved, "origin", folder)
-    return fitting_tokens(LanguageConfig.of(experiment(folder, **changes)).resolved)
+    return fitting_tokens(LanguageConfig.of(experiment(folder, **changes)).resolved, ModelShape.of(shaped()))
 
 
 def shaped() -> LlamaConfig:
@@ -140,6 +138,15 @@ class TestRun:
     """With a small model on a real machine."""
 
     pytestmark = RAY
+
+    def test_a_model_that_does_not_fit_is_refused_before_it_is_built(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sizes, "free_memory", lambda: 30 * GB)
+        wide = {"hidden_size": 4096, "intermediate_size": 16_384, "layers": 32, "heads": 32}
+        with pytest.raises(ConfigError, match=r"needs \d+\.\d GB, and 30\.0 GB of memory are free on this machine"):
+            build(tmp_path, **{f"algorithm.model.build.{name}": size for name, size in wide.items()})
+        assert not (tmp_path / "artifacts" / "models").exists()
 
     def test_the_number_is_on_record_and_a_resumed_run_keeps_it_on_a_machine_with_more(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

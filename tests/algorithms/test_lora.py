@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
+from loomrl.config import TorchServing
 from loomrl.errors import ConfigError
 from loomrl.experiments.policies import exported, find_policy
-from loomrl.inference.merged import whole_model
+from loomrl.inference.merged import sealed_adapter, whole_model
 from loomrl.inference.model import open_model, open_tokenizer, save_model
-from loomrl.inference.weights.adapter import NARROW, WIDEN
-from loomrl.inference.weights.sealed import Sealed, checksums
+from loomrl.inference.weights.adapter import NARROW, WIDEN, merge
+from loomrl.inference.weights.sealed import Sealed, checksums, identify
 from loomrl.run.version import BASE, copied
-from loomrl.serving.deployment.source import fetch, source_of
+from loomrl.serving.deployment.source import SHARED, engine_of, fetch, fetch_adapter, source_of
 from loomrl.store import open_store
 from loomrl.store.runs import POLICIES
 from loomrl.telemetry.metric import Metric
@@ -61,6 +62,13 @@ def test_versions_are_additions_beside_one_base_and_are_opened_whole(tmp_path: P
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         opened = [fetch(source_of("r", db), db).path, Path(find_policy("r", db).choice.path)]  # type: ignore[union-attr]
         exported("r", db, tmp_path / "out")
+        beside = fetch_adapter(source_of("r", db), db, weights_of_base=True)
+        first = open_model(beside.path)
+        whole = merge(first.state_dict(), first, sealed_adapter(beside.path.parent, 2))
+        assert same({name: x.numpy() for name, x in whole.items()}, learned)
+        assert open_tokenizer(fetch_adapter(source_of("r/0", db), db).path).chat_template
+        shared = [engine_of(source_of(key, db), TorchServing(), db) for key in ("r/0", "r/2", "r@newest")]
+        assert shared == [f"{SHARED}{identify(first.state_dict().items())}/{source_of('r', db).context}"] * 3
         base = copied(POLICIES.require(db, "r/2"), db)
         save_model(tiny_model(), None, base.with_name(BASE))
         with pytest.raises(ConfigError, match="is not the base that the low-rank additions were trained on"):

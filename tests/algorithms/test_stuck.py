@@ -1,5 +1,7 @@
 """A run that makes no progress says what it waits for, with the stacks of the part that is stuck."""
 
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,8 @@ from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.algorithms.language.runner import LanguageRunner
 from loomrl.experiments.train import WAITS
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.process import stacks_if_stuck
+from loomrl.process import _catches, stacks_if_stuck
+from tests.algorithms.control_support import ppo
 from tests.algorithms.language_support import RAY, build, train
 
 pytestmark = [*RAY, pytest.mark.slow]
@@ -47,3 +50,15 @@ def test_a_deadlocked_part_is_named_and_shows_its_stack(
     told = capfd.readouterr().err
     assert f"waiting for {said}." in told
     assert " in deadlocked" in told
+
+
+@pytest.mark.usefixtures("control_environments")
+def test_remote_runners_and_learners_of_control_write_their_stacks_when_asked() -> None:
+    algo = ppo().env_runners(num_env_runners=1).learners(num_learners=1).build_algo()
+    found = [
+        *algo.env_runner_group.foreach_env_runner(lambda _: _catches(os.getpid(), signal.SIGUSR2)),
+        *(each.get() for each in algo.learner_group.foreach_learner(lambda _: _catches(os.getpid(), signal.SIGUSR2))),
+    ]
+    algo.stop()
+    assert len(found) >= 2
+    assert all(found)

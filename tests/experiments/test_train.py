@@ -9,6 +9,7 @@ from sqlalchemy import make_url
 from loomrl.algorithms.language import lesson as language
 from loomrl.config import HubConfig
 from loomrl.errors import ConfigError, StoreError
+from loomrl.experiments.plan import keep_plan
 from loomrl.experiments.train import render, resumed, train
 from loomrl.hub import GroupPlan, open_hub
 from loomrl.load import dump
@@ -57,13 +58,19 @@ def test_a_run_without_success_has_no_best_version_and_is_no_healthy_one(tmp_pat
         "train.updates": 2,
         "evaluation": {"every": 1, "episodes": None, "levels": None},
     }
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        keep_plan(db, experiment(tmp_path, **changes), {"seconds": 1e4, "memory_gb": 1e-3})
     result = train(experiment(tmp_path, **changes), run="r")
     assert (result.best, result.policy) == (None, "r/2")
+    assert result.planned is not None
+    assert 0 < result.planned["measured"]["seconds"] < 1e4
+    assert result.planned["measured"]["memory_gb"] > 0.3, "torch is in memory"
     assert [finding.name for finding in result.findings] == ["nothing is rewarded"]
     shown = Console(record=True, width=300)
     render(result, shown)
     told = shown.export_text()
     assert "no version is known to be the best" in told
+    assert "planned 2 h 46 min and 0.00 GB; it took" in told
     page = Path(result.page).read_text()
     assert "Nothing is rewarded" in page
     assert "finds nothing wrong" not in page

@@ -2,11 +2,14 @@
 
 import asyncio
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from sample_models import (
     KINDS,
     TOLERANCE,
@@ -23,11 +26,11 @@ from sample_models import (
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from loomrl.errors import PolicyError
+from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Request
 from loomrl.inference.torch.adapters import AdaptedModel
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.weights.adapter import NARROW, WIDEN
+from loomrl.inference.weights.adapter import NARROW, WIDEN, open_adapter
 from loomrl.inference.weights.sealed import Sealed, identify, seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -191,3 +194,24 @@ async def test_adapter_of_another_base_or_damaged_on_its_way_is_refused() -> Non
         await engine.load(adapter(model, 1, version=2))
     with pytest.raises(PolicyError, match="faulty memory"):
         await engine.generate(request([1]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept", "said"),
+    [
+        ({"peft_type": "LORA", "r": 0, "lora_alpha": 8}, 1.0, "rank r=0, and 1 or more is needed"),
+        ({"peft_type": "LORA", "r": 3, "lora_alpha": 3}, 0.5, "cannot be read: SafetensorError"),
+        ({"peft_type": "LORA", "lora_alpha": 3}, 1.0, "cannot be read: KeyError: 'r'"),
+        ({"peft_type": "LORA", "r": 3, "lora_alpha": 3, "use_dora": True}, 1.0, "use_dora is not followed"),
+    ],
+)
+def test_files_of_an_adapter_that_is_torn_or_of_another_kind_are_refused_in_a_line(
+    tmp_path: Path, settings: dict[str, object], kept: float, said: str
+) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings))
+    file = tmp_path / "adapter_model.safetensors"
+    save_file(additions(tiny_model(), 1), file)
+    file.write_bytes(file.read_bytes()[: int(kept * file.stat().st_size)])
+    with pytest.raises(ConfigError, match=said) as error:
+        open_adapter(tmp_path, base="b")
+    assert "\n" not in str(error.value)

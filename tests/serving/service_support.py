@@ -57,10 +57,12 @@ class PretrainedBase:
 
     model: PreTrainedModel = field(default_factory=tiny_model)
     tokenizer: PreTrainedTokenizerBase = field(default_factory=tiny_tokenizer)
+    claims: str = ""
+    """The identity that checkpoints say, if not its own."""
 
     def save(self, additions: Mapping[str, Tensor], folder: Path, artifact_url: str) -> None:
         """Additions as training leaves them (`save_adapter`)."""
-        identity = identify(self.model.state_dict().items())
+        identity = self.claims or identify(self.model.state_dict().items())
         artifacts = open_artifacts(artifact_url)
         if not artifacts.exists(f"models/{identity}"):
             save_model(self.model, None, folder / "base")

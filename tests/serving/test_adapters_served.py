@@ -11,18 +11,23 @@ import httpx
 import pytest
 
 from loomrl.config import TorchServing, VllmServing
+from loomrl.config.release import ReleasePlan
 from loomrl.inference import open as inference_open
 from loomrl.inference.torch.engine import TorchEngine
+from loomrl.release.ledger import ReleaseDraft, begin_release, command_release
+from loomrl.release.passage import Command
 from loomrl.serving.call import ChatMessage, Drawing, TokensDrawn
 from loomrl.serving.channel.link import ChannelLink
 from loomrl.serving.deployment import policies, station
 from loomrl.serving.deployment.opening import open_speech
 from loomrl.serving.deployment.source import engine_of, fetch, source_of
+from loomrl.serving.deployment.station import EndpointEngines
 from loomrl.serving.policy import Continuation, ServedPolicy
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Role, set_endpoint
 from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
 from loomrl.store.runs import RUNS, load_experiment
+from loomrl.types import Verdict
 from tests.inference.sample_models import additions, tiny_model
 from tests.needs import needs
 from tests.serving.service_support import PretrainedBase, Service, record, service, start
@@ -34,17 +39,17 @@ TWO = ({"what": "a/1", "share": 0.5}, {"what": "b/2", "role": "canary", "share":
 
 @pytest.fixture
 def db(tmp_path: Path) -> Any:
-    """A LoomDB with three runs of a version each, all additions to one base."""
+    """A LoomDB with two runs of a version each, additions to one base."""
     with open_store(f"sqlite:///{tmp_path}/loom.db") as opened:
-        for number, run in enumerate("abc", start=1):
+        for number, run in enumerate("ab", start=1):
             add(opened, tmp_path, run, number)
         yield opened
 
 
-def add(db: LoomDB, folder: Path, run: str, number: int, *, rank: int = 3, head_dim: int = 8) -> None:
+def add(db: LoomDB, folder: Path, run: str, number: int, *, rank: int = 3, head_dim: int = 8, claims: str = "") -> None:
     known = [each.id for each in RUNS.latest(db)]
     experiment = load_experiment(RUNS.require(db, run)) if run in known else start(db, folder, run)
-    base = PretrainedBase(tiny_model(head_dim=head_dim))
+    base = PretrainedBase(tiny_model(head_dim=head_dim), claims=claims)
     record(db, experiment, number, run=run, additions=additions(base.model, number, rank=rank), base=base)
 
 
@@ -121,8 +126,12 @@ async def merged(db: LoomDB, key: str) -> list[list[Any]]:
 
 
 async def called(served: Service, arm: str) -> tuple[int, str]:
-    """Status, and the version that answered."""
-    body = {"model": f"policy@{arm}", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 4}
+    """Status, and the version that answered; of the endpoint without an arm."""
+    body = {
+        "model": f"policy@{arm}" if arm else "policy",
+        "messages": [{"role": "user", "content": "ab"}],
+        "max_tokens": 4,
+    }
     async with httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(f"{served.url}/v1/chat/completions", json=body)
     return answer.status_code, answer.headers.get("x-loomrl-version", "")
@@ -144,8 +153,9 @@ def shift(db: LoomDB, stable: str, canary: str = "") -> None:
 
 
 async def test_incumbent_and_canary_share_one_base_through_a_release_and_a_rollback(
-    db: LoomDB, serve: Serve, bases: list[Path]
+    db: LoomDB, tmp_path: Path, serve: Serve, bases: list[Path]
 ) -> None:
+    add(db, tmp_path, "c", 3)
     alone = {key: await merged(db, key) for key in ("a/1", "b/2", "c/3")}
     bases.clear()
 
@@ -156,16 +166,23 @@ async def test_incumbent_and_canary_share_one_base_through_a_release_and_a_rollb
             assert (ids, versions) == (alone[key][0], alone[key][2])
             assert logprobs == pytest.approx(alone[key][1], abs=1e-4)
 
-    async with serve(*TWO) as served:
+    async with serve({"what": "a/1"}) as served:
         (process,) = served.policies
+        draft = ReleaseDraft(
+            endpoint="policy",
+            challenger="b/2",
+            plan=ReleasePlan(strategy="immediate"),
+            verdict=Verdict(True, ("tests",)),
+            who="ann",
+        )
+        begin_release(db, draft, at=time.time())
+        await answers(served, "", "b/2")
         await answers_as_merged("a/1", "b/2")
-        assert [await called(served, arm) for arm in ("stable", "canary")] == [(200, "a/1"), (200, "b/2")]
-        shift(db, "b/2", "c/3")
-        await answers_as_merged("b/2", "c/3")
+        command_release(db, "policy", Command.ROLLBACK, who="ann", why="a test", at=time.time())
+        await answers(served, "", "a/1")
+        shift(db, "a/1", "c/3")
+        await answers_as_merged("a/1", "c/3")
         assert len(process._channels) == 2
-        shift(db, "a/1")
-        await answers_as_merged("a/1")
-        await answers(served, "stable", "a/1")
     assert len(bases) == 1
     assert rows(db) == {}
 
@@ -215,7 +232,13 @@ async def test_a_policy_that_cannot_be_opened_says_why_and_is_tried_again_while_
         await until(lambda: ready(db, "a/1", "b/2"))
         assert rows(db).keys() == {"a/1", "b/2"}
         await answers(served, "canary", "b/2")
-    assert len(bases) == 1
+        assert len(bases) == 1
+        add(db, tmp_path, "strange", 5, claims=32 * "0")
+        shift(db, "a/1", "strange/5")
+        (strange,) = {*(EndpointEngines(served.station.experiment, db).read() or {})} - {served.policies[0]._engine}
+        await served.add(strange)
+        assert "it was trained on base 000000000000, the engine has base" in rows(db)["strange/5"].error
+        assert await called(served, "stable") == (200, "a/1")
 
 
 async def test_follower_of_a_run_takes_its_next_version_as_an_adapter(

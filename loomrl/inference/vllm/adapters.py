@@ -23,7 +23,7 @@ class HeldBase:
 
     @classmethod
     def of(cls, opening: Opening) -> "HeldBase":
-        """The base in a folder, all of which is read once."""
+        """The base in a folder; its weights are read once, and not kept."""
         trusts = opening.trust_remote_code
         identity = identify(open_model(opening.origin, dtype="bfloat16", trust_remote_code=trusts).state_dict().items())
         return cls(identity, skeleton_of(config_of(opening.origin, trust_remote_code=trusts), trust_remote_code=trusts))
@@ -58,8 +58,8 @@ class HeldAdapter:
         return cls(sealed.version, file, LoRARequest(folder.name, number, str(folder)))
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        """A request with it, until the block ends."""
+    def count_open(self) -> Iterator[None]:
+        """Count a request until the block ends."""
         self.open += 1
         try:
             yield

@@ -269,7 +269,7 @@ class VllmEngine(Engine):
         """The tokens as vLLM samples them; with `whole`, in one piece."""
         params = sampling_params(request, room=self._context - len(request.prompt_T), whole=whole)
         held = self._adapters[request.adapter] if request.adapter else None
-        with self._count_open(request) as name, nullcontext() if held is None else held.counted():
+        with self._count_open(request) as name, nullcontext() if held is None else held.count_open():
             labels = Labels(self._llm, name, None if held is None else held.version)
             lora = None if held is None else held.request
             async with aclosing(self._outputs(prompt_of(request, self._vision), params, name, lora)) as outputs:

@@ -33,18 +33,21 @@ def open_adapter(folder: Path, *, base: str, version: int = 0) -> Sealed:
     """The adapter in a folder of peft's, for a base of this identity."""
     try:
         settings = json.loads((folder / "adapter_config.json").read_text())
+        rank = settings["r"]
+        alpha = settings["lora_alpha"]
         tensors = load_file(folder / "adapter_model.safetensors")
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ConfigError(f"adapter path={str(folder)!r} cannot be read: {error}. Restore it from a copy.") from None
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        cause = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(f"adapter path={str(folder)!r} cannot be read: {cause}. Restore it from a copy.") from None
     odd = [name for name in ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern") if settings.get(name)]
     if odd or settings.get("peft_type") != "LORA":
         raise ConfigError(
             f"adapter path={str(folder)!r}: {odd[0] if odd else 'peft_type'} is not followed, only LoRA of one rank "
             "and alpha is. Merge it into its base with peft, and use the whole model."
         )
-    if settings["r"] < 1:
-        raise ConfigError(f"adapter path={str(folder)!r}: rank r={settings['r']}, and 1 or more is needed.")
-    scale = settings["lora_alpha"] / settings["r"]
+    if rank < 1:
+        raise ConfigError(f"adapter path={str(folder)!r}: rank r={rank}, and 1 or more is needed.")
+    scale = alpha / rank
     weights = {}
     for key, tensor in tensors.items():
         name = key.removeprefix("base_model.model.")

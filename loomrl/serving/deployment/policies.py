@@ -140,7 +140,7 @@ class SharedEngine(ServicePart):
         await self.look()
 
     async def _add(self, key: str) -> None:
-        """Open a policy; whatever goes wrong is on record in its row, and stays there until it is open."""
+        """Open a policy; an error is on record in its row until it is open."""
         failed = self._failed.pop(key, None)
         try:
             self.channels[key] = await self._open(key)

@@ -76,8 +76,8 @@ Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
 
 def application(endpoint: str, engine: str) -> str:
     """The name of the application that holds an engine (`loomrl.serving.deployment.source.engine_of`)."""
-    told = re.sub(r"[^A-Za-z0-9]+", "-", engine)[-40:]
-    return f"{prefix(endpoint)}{told}-{hashlib.sha256(engine.encode()).hexdigest()[:8]}"
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", engine)[-40:]
+    return f"{prefix(endpoint)}{readable}-{hashlib.sha256(engine.encode()).hexdigest()[:8]}"
 
 
 def prefix(endpoint: str) -> str:
@@ -92,7 +92,7 @@ class Spare:
         self._since: dict[str, float] = {}
 
     def over(self, spare: Collection[str]) -> frozenset[str]:
-        """Of those that are spare now, the names that have been so for long enough."""
+        """The names among those spare now that have been so for long enough."""
         now = time.monotonic()
         self._since = {name: self._since.get(name, now) for name in spare}
         return frozenset(name for name, since in self._since.items() if now - since > SPARE_S)
@@ -106,7 +106,7 @@ class EndpointEngines:
         self._db = db
         self._known: dict[str, str] = {}
         self.unknown: dict[str, str] = {}
-        """Policies of which it is not known what they need, by key, and why."""
+        """Policies whose engine is not known, by key, with the reason."""
 
     def read(self) -> dict[str, list[str]] | None:
         """The keys of the policies by engine; None if there is no such endpoint."""
