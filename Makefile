@@ -11,7 +11,7 @@ SINCE ?= $(shell git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD)
 LAB := $(wildcard tests/cluster/lab/test_*.py)
 LONGEST := %/test_lab_serving.py %/test_lab_vllm.py
 
-.PHONY: help setup vllm atropos adapters clients llama demo chat loop tree lint check test test-slow test-cluster gpu-check docs wheel clean
+.PHONY: help setup vllm atropos adapters clients llama demo chat loop tree lint check test test-slow test-cluster gpu-check gpu-real docs wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -101,6 +101,19 @@ test-cluster: setup ## the tests on hosts of a lab: root, and `python -m tests.l
 
 gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
 	PYTHONSAFEPATH=1 PYTHONPATH=.tree$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)
+
+# All parameters in bfloat16 with float32 masters; numbers to sort make answers longer, more of them with every level.
+GPU_REAL := algorithm.model.lora=null algorithm.model.dtype=bfloat16 algorithm.model.context=256 \
+	algorithm.sampling.max_tokens=48 algorithm.optimizer.learning_rate=2e-5 algorithm.optimizer.micro_batch_tokens=auto \
+	'environments.0.families=[largest, sorted]' 'curriculum={kind: adaptive, last_level: 5}' 'evaluation.levels=[1, 3]' \
+	rollout.groups_per_update=64 rollout.concurrency=512 train.updates=60 train.checkpoint_every=60 \
+	rollout.runners=1 placement.runner.gpus=0.5 algorithm.learners.gpus=0.5
+REHEARSAL := rollout.groups_per_update=2 rollout.concurrency=16 algorithm.optimizer.micro_batch_tokens=512 \
+	rollout.runners=0 placement.runner.gpus=0 algorithm.learners.gpus=0 \
+	train.updates=2 train.checkpoint_every=2 evaluation.episodes=4
+
+gpu-real: setup ## SmolLM2, whole and in bfloat16, learns to sort numbers on one GPU, in minutes; CPU=1 rehearses two updates
+	$(BIN)/loomrl train language/smol_numbers $(GPU_REAL) $(if $(CPU),$(REHEARSAL)) $(ARGS)
 
 docs: setup ## the documentation as a site: site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f docs/mkdocs/mkdocs.yml

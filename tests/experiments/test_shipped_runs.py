@@ -84,6 +84,9 @@ def language(experiment: Experiment, folder: Path) -> dict[str, Any]:
         return batch | {"train.updates": 2, "train.checkpoint_every": 2, "evaluation.episodes": 2}
     build = {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2}
     changes: dict[str, Any] = {f"algorithm.model.build.{name}": value for name, value in build.items()}
+    if experiment.algorithm.model.path is not None:
+        save_model(tiny_model(), tiny_tokenizer(), folder / "tiny")
+        changes = {"algorithm.model.path": str(folder / "tiny"), "algorithm.model.context": 256}
     changes |= {"algorithm.warm_start.steps": min(2, experiment.algorithm.warm_start.steps)}
     if experiment.algorithm.warm_start.tasks is not None:
         changes |= {"algorithm.warm_start.tasks": 20}
