@@ -96,7 +96,7 @@ test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m "slow and not lab" -n 3 --dist loadfile --no-loadscope-reorder --durations=40
 
 # The longest come first: last, they would be waited for alone.
-test-cluster: setup ## the tests on hosts of a lab: root, and `python -m tests.lab` (docs/lab.md)
+test-cluster: setup ## the tests on hosts of a lab: root, and `python -m tests.lab` (tests/lab/README.md)
 	$(BIN)/python -m pytest -q -m lab -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(filter $(LONGEST),$(LAB)) $(filter-out $(LONGEST),$(LAB))
 
 gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)

@@ -49,7 +49,7 @@ APART = {"seconds": 0.25, "memory_gb": 0.15}
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class PlannedFigure:
     """A planned figure with an interval."""
 
     value: float
@@ -63,7 +63,7 @@ class RunPlan:
 
     memory: Mapping[str, float]
     """GB at the peak, by part."""
-    needed: Estimate
+    needed: PlannedFigure
     free: float
     micro_batch_tokens: int | None = None
     refusal: str | None = None
@@ -72,7 +72,7 @@ class RunPlan:
     """By part; empty if no probe was made."""
     updates: int | None = None
     update_s: float | None = None
-    run: Estimate | None = None
+    run: PlannedFigure | None = None
     """Seconds of the run, unless a rule stops it earlier."""
     unprobed: str | None = None
     """Why seconds are not known."""
@@ -211,13 +211,13 @@ def kind_of(experiment: AnyExperiment) -> str:
     return f"{experiment.kind}/{experiment.algorithm.kind}"
 
 
-def _around(value: float, errors: Any, name: str) -> Estimate:
+def _around(value: float, errors: Any, name: str) -> PlannedFigure:
     """The figure, corrected by the median of earlier errors; its interval is theirs once there are three."""
     middle = statistics.median(errors) if errors else 1.0
     many = len(errors) > 2
     low = min(errors) if many else (1 - APART[name]) * middle
     high = max(errors) if many else (1 + APART[name]) * middle
-    return Estimate(value * middle, value * low, value * high)
+    return PlannedFigure(value * middle, value * low, value * high)
 
 
 def _key(experiment: AnyExperiment) -> str:

@@ -26,6 +26,13 @@ def total(level: int, rng: random.Random) -> dict[str, Any]:
     return _row(f"Altogether: {', '.join(items)}?", prices, sum(prices.values()))
 
 
+def price(level: int, rng: random.Random) -> dict[str, Any]:
+    """What one item costs: nothing but the tool can tell."""
+    item = rng.choice(ITEMS)
+    cost = rng.randint(10, 99)
+    return _row(f"Price: {item}?", {item: cost}, cost)
+
+
 def _row(question: str, prices: Mapping[str, int], answer: int) -> dict[str, Any]:
     return {"task": {"question": question, "prices": prices}, "answer": answer}
 
@@ -37,6 +44,8 @@ def oracle(task: Mapping[str, Any], conversation: Sequence[Message]) -> str:
     if asked < len(items):
         return write_call(ToolCall(id="", name="price", arguments=f'{{"item": "{items[asked]}"}}'))
     prices = [str(price) for price in task["prices"].values()]
+    if task["question"].startswith("Price"):
+        return f"<answer>{prices[0]}</answer>"
     if task["question"].startswith("Altogether"):
         return f"{' + '.join(prices)}\n<answer>{sum(map(int, prices))}</answer>"
     return f"{' - '.join(['20', *prices])}\n<answer>{20 - sum(map(int, prices))}</answer>"

@@ -147,7 +147,7 @@ def _convert(file: Path, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
     from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer, get_gguf_tokenizer
 
-    from loomrl.inference.model import save_model
+    from loomrl.inference.model import save_model, without_progress_bar
 
     reader = _open_reader(file)
     fields = {name: field.contents() for name, field in reader.fields.items() if not name.startswith(VOCABULARY)}
@@ -167,10 +167,11 @@ def _convert(file: Path, folder: Path) -> None:
         config = AutoConfig.from_pretrained(
             file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
         )
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            file.parent, config=config, gguf_file=file.name, local_files_only=True, trust_remote_code=False,
-            dtype=dtype, quantization_config=GgufConfig(dequantize=True), output_loading_info=True,
-        )  # fmt: skip
+        with without_progress_bar():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                file.parent, config=config, gguf_file=file.name, local_files_only=True, trust_remote_code=False,
+                dtype=dtype, quantization_config=GgufConfig(dequantize=True), output_loading_info=True,
+            )  # fmt: skip
         kind, vocabulary, named = get_gguf_tokenizer(str(file))
         core, _ = convert_gguf_tokenizer(kind, vocabulary)
     except Exception as error:  # the boundary

@@ -34,7 +34,7 @@ def open_model(
         raise ConfigError(unknown("dtype", dtype, DTYPES))
     config = config_of(path, trust_remote_code=trust_remote_code)
     try:
-        with _without_progress_bar():
+        with without_progress_bar():
             opened: Any = kind_of(config).from_pretrained(
                 path,
                 local_files_only=True,
@@ -136,7 +136,7 @@ def save_model(
     """Write all files so that `AutoModelForCausalLM`, `AutoTokenizer`, `AutoProcessor` and vLLM can load them; without
     a tokenizer, those of the model alone.
     """
-    with _without_progress_bar():
+    with without_progress_bar():
         model.save_pretrained(folder)
     if vision is not None:
         vision.save(folder)
@@ -145,7 +145,8 @@ def save_model(
 
 
 @contextmanager
-def _without_progress_bar() -> Iterator[None]:
+def without_progress_bar() -> Iterator[None]:
+    """Load or save weights without transformers' bar."""
     bars: Any = logging
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()

@@ -107,6 +107,9 @@ def test_the_command_prints_a_table_json_csv_and_parquet(full: World, tmp_path: 
     assert answer["rows"][0][0] is None
     rows = list(csv.DictReader(io.StringIO(told(full, "query", "judged", "--csv").stdout)))
     assert len(rows) == 10
+    many = "SELECT number FROM numbers(1001)"
+    assert len(told(full, "query", many, "--csv").stdout.splitlines()) == 1002  # a file gets all rows, a screen 1,000
+    assert json.loads(told(full, "query", many, "--json").stdout)["is_cut"]
     told(full, "query", "SELECT total FROM judged ORDER BY total", "--parquet", str(tmp_path / "rows.parquet"))
     assert from_parquet((tmp_path / "rows.parquet").read_bytes())["total"] == [0.5] * 7 + [1.0] * 3
     told(full, "query", "trajectories", "--parquet", str(tmp_path / "all.parquet"))

@@ -39,6 +39,13 @@ def test_the_distance_is_that_of_the_shortest_solution(family, level):
     assert steps_to(puzzle, most=8 if family == "puzzle.lights" else 20) == puzzle.distance()
 
 
+def test_a_third_jug_comes_with_level_4():
+    counts = {
+        level: {len(PUZZLES["puzzle.jugs"](level, Random(seed)).capacity) for seed in range(40)} for level in (3, 4)
+    }
+    assert counts == {3: {2}, 4: {2, 3}}
+
+
 async def test_a_puzzle_is_lost_when_its_moves_are_used_up():
     riddle = Riddle(Hanoi((0, 0, 2)))
     seen = [await riddle.move(move) for move in ("ab", "ba") * 2]
