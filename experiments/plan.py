@@ -162,7 +162,7 @@ def plan_run(experiment: Any, *, memory_gb: float | None = None) -> RunPlan:
     updates = _updates(experiment, found, share)
     warm = getattr(algorithm, "warm_start", None)
     seconds = _seconds(experiment, found, updates, share=share, tasks=tasks)
-    seconds["warm start"] += 0 if warm is None else warm.steps * found.warm_step_s
+    seconds["beginning"] += 0 if warm is None else warm.steps * found.warm_step_s
     raw = {"seconds": sum(seconds.values()), "memory_gb": memory}
     with open_store(experiment.store_url) as db:
         errors = earlier_errors(db, kind)
@@ -280,7 +280,7 @@ def _seconds(experiment: Any, found: Probed, updates: int, *, share: float, task
     kept = 2 + max(between, math.ceil(updates * found.step / experiment.train.checkpoint_every) - 1)
     return {
         "start": found.start_s,
-        "warm start": found.begin_s,
+        "beginning": found.begin_s,
         "updates": updates * (rollout_s + found.update_s / share),
         "evaluations": evaluations + (2 + between) * found.loss_s,
         "checkpoints": kept * found.checkpoint_s,

@@ -90,7 +90,7 @@ def test_seconds_are_those_of_every_part_of_the_run(monkeypatch: pytest.MonkeyPa
     once = probed().judge_s(32)
     assert found.seconds == {
         "start": 8.0,
-        "warm start": pytest.approx(1 + 100 * 0.1),
+        "beginning": pytest.approx(1 + 100 * 0.1),
         "updates": pytest.approx(6 * (rollout_s + 3.0 / 0.5)),
         "evaluations": pytest.approx((2 * 2 + 2) * once),
         "checkpoints": pytest.approx((2 + 2) * 0.5),
