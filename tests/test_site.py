@@ -18,6 +18,7 @@ from mkdocs.exceptions import PluginError
 from loomrl.config import parse_experiment
 from loomrl.experiments import cli
 from loomrl.experiments.commands.face import Noun
+from loomrl.experiments.gate.suite import parse_suite
 from loomrl.load import parse_yaml
 from tests.test_docs import DOCS, blocks
 from tests.test_notebook import run_cells
@@ -70,11 +71,14 @@ def test_every_command_is_on_its_page(reference: ModuleType) -> None:
     assert "..." not in page.split("**Commands**")[1].split("##")[0]
 
 
-def test_tutorials_experiments_are_sound() -> None:
+def test_tutorials_experiments_and_suites_are_sound() -> None:
+    names = set()
     for page in DOCS.glob("tutorials/*.md"):
         for text in blocks(f"tutorials/{page.name}", "yaml"):
             given = parse_yaml(text, origin=page.name)
-            assert parse_experiment(given, origin=page.name).name in ("chat", "arm")
+            parse = parse_suite if "benchmarks" in given else parse_experiment
+            names.add(parse(given, origin=page.name).name)
+    assert names == {"arm", "numbers"}
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
