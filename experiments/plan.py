@@ -200,7 +200,7 @@ def find_plan(db: LoomDB, experiment: AnyExperiment) -> dict[str, Any] | None:
 
 
 def earlier_errors(db: LoomDB, kind: str) -> list[dict[str, float]]:
-    """What the latest runs of this kind on this machine took, in relation to their plans."""
+    """Ratios of measured to planned, of the latest runs of this kind on this machine."""
     plans = [run.result.get("planned") for run in RUNS.latest(db, kind="train", limit=200)]
     ours = [plan for plan in plans if plan and plan["kind"] == kind and plan["machine"] == _here()]
     return [{name: plan["measured"][name] / plan[name] for name in APART} for plan in ours[:LATEST]]

@@ -36,7 +36,7 @@ MOST_COPIED = 2e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """What a training's beginning took: seconds, bytes and counts."""
+    """Seconds, bytes and counts of a training's beginning."""
 
     start_s: float
     """Ray, and the processes of the run with their models."""
@@ -52,7 +52,7 @@ class Probed:
     loss_s: float
     """The loss on held-out conversations."""
     step: float
-    """What an update adds to `done`."""
+    """Bytes that an update adds to `done`."""
     limit: int
     """`done` at the end, as far as the data go."""
     deviation: float | None

@@ -27,7 +27,7 @@ def total(level: int, rng: random.Random) -> dict[str, Any]:
 
 
 def price(level: int, rng: random.Random) -> dict[str, Any]:
-    """What one item costs: nothing but the tool can tell."""
+    """The price of one item, which only the tool knows."""
     item = rng.choice(ITEMS)
     cost = rng.randint(10, 99)
     return _row(f"Price: {item}?", {item: cost}, cost)
