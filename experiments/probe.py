@@ -52,7 +52,7 @@ class Probed:
     loss_s: float
     """The loss on held-out conversations."""
     step: float
-    """Bytes that an update adds to `done`."""
+    """Progress of one update, as `done` counts it."""
     limit: int
     """`done` at the end, as far as the data go."""
     deviation: float | None
