@@ -231,8 +231,9 @@ def test_without_progress_all_processes_write_their_stacks_and_what_is_waited_fo
 
 
 BUSY = """
-import hashlib, sys, threading, time
+import hashlib, signal, sys, threading, time
 from loomrl.process import answered_in_time, exit_on_sigterm
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in its background without it
 exit_on_sigterm()
 main = threading.get_ident()
 def native():

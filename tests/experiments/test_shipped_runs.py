@@ -36,6 +36,7 @@ LONG = {
     "language/math_tiny_multitask",  # imports reasoning_gym
     "language/league_tiny",
     "language/agent_tiny",  # trained in test_agent_tiny.py
+    "language/smol_tools",  # the same agent
 }
 NAMES = [name for name in shipped.names() if not name.startswith(("serving/", "loop/"))]
 
@@ -85,8 +86,10 @@ def language(experiment: Experiment, folder: Path) -> dict[str, Any]:
     build = {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2}
     changes: dict[str, Any] = {f"algorithm.model.build.{name}": value for name, value in build.items()}
     if experiment.algorithm.model.path is not None:
-        save_model(tiny_model(), tiny_tokenizer(), folder / "tiny")
-        changes = {"algorithm.model.path": str(folder / "tiny"), "algorithm.model.context": 256}
+        model = tiny_model()
+        model.config.max_position_embeddings = 1024  # for the description of a tool, in a token a letter
+        save_model(model, tiny_tokenizer(), folder / "tiny")
+        changes = {"algorithm.model.path": str(folder / "tiny"), "algorithm.model.context": 1024}
     changes |= {"algorithm.warm_start.steps": min(2, experiment.algorithm.warm_start.steps)}
     if experiment.algorithm.warm_start.tasks is not None:
         changes |= {"algorithm.warm_start.tasks": 20}
