@@ -80,7 +80,7 @@ function drawLines(chart, spec) {
   const low = lines.find(line => line.isBand === 'low'), high = lines.find(line => line.isBand === 'high')
   if (low && high) bands.push({series: [high.at, low.at], fill: `${css('--c1')}2e`})
   const y = {range: (plot, least, most) => {
-    if (least === null) return [0, 1]
+    if (least === null || least === 0 && most === 0) return [0, 1]
     return span && (isFixed || least >= span[0] && most <= span[1]) ? span : uPlot.rangeNum(lines.some(line => line.fill) ? 0 : least, most, .1, true)
   }}
   return open(chart, {
