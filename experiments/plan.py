@@ -241,10 +241,12 @@ def _smaller(experiment: Any, algorithm: Any, shape: ModelShape | None) -> tuple
         own = "algorithm.settings" if isinstance(experiment.algorithm, CustomAlgorithm) else "algorithm"
         changes[f"{own}.warm_start.steps"] = WARM
     if experiment.data is None:
-        path, whole = "rollout.groups_per_update", experiment.rollout.groups_per_update
+        path = "rollout.groups_per_update"
+        whole = experiment.rollout.groups_per_update
         each = experiment.rollout.group_size * (algorithm.sampling.max_tokens + PROMPT)
     else:
-        path, whole = "data.batch", experiment.data.batch
+        path = "data.batch"
+        whole = experiment.data.batch
         each = algorithm.model.context // 2
     is_on_gpu = bool(getattr(getattr(algorithm, "learners", None), "gpus", 0))
     most = whole if is_on_gpu else max(1, int(TRIED_S * FLOPS / (8 * shape.parameters * each)))
