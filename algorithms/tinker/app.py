@@ -1,5 +1,6 @@
 """The routes of the `tinker` client, behind keys with the scope `train`."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from loomrl.algorithms.tinker.service import TinkerRefusal, TinkerService
+from loomrl.algorithms.tinker.service import AGAIN_S, TinkerRefusal, TinkerService
 from loomrl.algorithms.tinker.training import SCHEME
 from loomrl.algorithms.tinker.wire import (
     PROTOBUF,
@@ -197,6 +198,8 @@ async def _word(request: Request, name: str) -> str:
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
+    if _status(error) == 503:
+        await asyncio.sleep(AGAIN_S)
     told = {"error": type(error).__name__, "message": " ".join(str(error).split())}
     return JSONResponse(told, _status(error))
 

@@ -44,6 +44,8 @@ REPEAT_S = 10.0
 """Seconds of work after which a checkpoint is written, so that no more has to be done again."""
 POLL_S = 20.0
 """Time for which a question for a result waits; the client allows 45 s."""
+AGAIN_S = 0.2
+"""Delay before a client asks again, which does so at once, for a training that left memory."""
 SAMPLER_S = 3600.0
 """Time without use after which an earlier sampler of a training may lose its weights."""
 SAMPLES = 4096
@@ -89,7 +91,6 @@ class OpenSample:
     """Samples that were asked for."""
 
     task: asyncio.Task[bytes]
-    count: int
     fetched_at: float | None = None
 
 
@@ -104,7 +105,6 @@ class TinkerService:
         """By model, the one that was used last at the end."""
         self._samples: dict[str, OpenSample] = {}
         self._sampled_at: dict[str, float] = {}
-        self._began = time.monotonic()
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -359,7 +359,7 @@ class TinkerService:
             if len(self._samples) >= SAMPLES:
                 raise TinkerRefusal(429, f"{SAMPLES} requests for samples are open. Come again.")
             task = asyncio.create_task(self._base.thread.run(self._base.sample(asked, version)))
-            self._samples[request] = OpenSample(task, asked.num_samples)
+            self._samples[request] = OpenSample(task)
         ids = [f"{request}:{number}" for number in range(asked.num_samples)]
         return {"request_id": request, "sample_sequence_ids": ids}
 
@@ -417,6 +417,7 @@ class TinkerService:
         except TimeoutError:
             return None
         if resident.gone:
+            await asyncio.sleep(AGAIN_S)
             return None
         if seq not in answered:
             raise TinkerRefusal(410, f"request {model}:{seq} is unknown, or its result was let go of. Send it again.")

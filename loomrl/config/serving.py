@@ -226,7 +226,7 @@ class RemoteTraining(Root):
     """Number format of the base. What is trained is float32."""
     slots: PositiveInt = 64
     """Sequences that are sampled at once, or fewer where the memory has room for fewer."""
-    pass_tokens: PositiveInt = 8192
+    pass_tokens: PositiveInt = 2048
     """Maximum tokens of a training pass, including padding; one longer sequence is a pass of its own."""
     resident: PositiveInt = 8
     """Trainings in memory, and adapters to sample from; the longest idle ones are read again when they are needed."""

@@ -1,9 +1,8 @@
 """Training by remote hand over its wire: what is computed, who shares a base, and what a killed server has lost."""
 
 import asyncio
-import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.func import functional_call
 from loomrl.algorithms.tinker import service as service_module
 from loomrl.algorithms.tinker.app import create_app
 from loomrl.algorithms.tinker.base import OpenBase
+from loomrl.algorithms.tinker.learner import SharedLearner
 from loomrl.algorithms.tinker.service import TinkerService
 from loomrl.algorithms.tinker.wire import LoraBody, message
 from loomrl.config.serving import RemoteTraining
@@ -161,16 +161,20 @@ def app(base: OpenBase, db: LoomDB, *, required: bool = False) -> Any:
 class PlainLoop:
     """The same training without anything of ours: W + B A scaled, and torch's AdamW."""
 
-    def __init__(self, opened: OpenBase, rank: int) -> None:
-        self.model = copy.deepcopy(tiny_model())
-        trainee = opened.learner.open(LoraBody(rank=rank, seed=1))
+    def __init__(self, model: Any, factors: Mapping[str, Any], rank: int) -> None:
+        self.model = model
         self.pairs = {
-            name: [factor.detach().clone().requires_grad_() for factor in pair]
-            for name, pair in trainee.factors.items()
+            name: [factor.detach().clone().requires_grad_() for factor in pair] for name, pair in factors.items()
         }
         flat = [factor for pair in self.pairs.values() for factor in pair]
         self.optimizer = torch.optim.AdamW(flat, lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
         self.scale = 32 / rank
+
+    @classmethod
+    def of(cls, rank: int) -> "PlainLoop":
+        """A training of the tiny model that begins as one with seed 1."""
+        learner = SharedLearner(tiny_model(), pass_tokens=1, context=1)
+        return cls(tiny_model(), learner.open(LoraBody(rank=rank, seed=1)).factors, rank)
 
     def logprobs(self, each: Datum) -> torch.Tensor:
         weights = dict(self.model.named_parameters())
@@ -189,9 +193,8 @@ class PlainLoop:
 
 
 async def test_losses_of_a_training_equal_those_of_a_plain_torch_loop(base: Open, db: LoomDB) -> None:
-    opened = base()
-    hand = await Hand(app(opened, db)).begin(rank=3)
-    plain = PlainLoop(opened, 3)
+    hand = await Hand(app(base(), db)).begin(rank=3)
+    plain = PlainLoop.of(3)
     for step in range(4):
         data = [datum(step * 3 + number, 5 + 4 * number) for number in range(3)]
         chunks = [await hand.learn(*data[:1]), await hand.learn(*data[1:])]
