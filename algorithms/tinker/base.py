@@ -64,6 +64,7 @@ class ModelThread(Closing):
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
 
 class OpenBase(Closing):

@@ -39,8 +39,8 @@ Datum = dict[str, Sequence[float]]
 
 def datum(seed: int, length: int = 9, **columns: Sequence[float]) -> Datum:
     rng = np.random.default_rng(seed)
-    weights = {} if columns else {"weights": rng.random(length).round(2).tolist()}
     ids = rng.integers(5, 300, length + 1).tolist()
+    weights = {} if columns else {"weights": rng.random(length).round(2).tolist()}
     return {"ids": ids[:-1], "target_tokens": ids[1:], **weights, **columns}
 
 
