@@ -58,7 +58,7 @@ def _fetch_built(artifact_url: str, name: str) -> Path:
     return open_artifacts(artifact_url).get_folder(name, scratch("model") / folder)
 
 
-Algorithms = PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | SFT
+Algorithms = PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | SFT | Remote
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Resolved:
     """An experiment and its algorithm, which may be one of the user's own."""
 
     experiment: Experiment
-    algorithm: Algorithms | Remote
+    algorithm: Algorithms
 
     @property
     def experts(self) -> int:

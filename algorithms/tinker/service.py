@@ -85,6 +85,11 @@ class Resident:
         """True if nothing is asked of it."""
         return self.upcoming not in self.waiting
 
+    async def settle(self) -> None:
+        """Wait until nothing is asked of it."""
+        async with self.changed:
+            await self.changed.wait_for(lambda: self.is_idle or self.gone)
+
 
 @dataclass(slots=True)
 class OpenSample:
@@ -125,8 +130,7 @@ class TinkerService:
         about = await self._session(caller, session)
         for model in await self._models(session):
             resident = await self._resident(model)
-            async with resident.changed:
-                await resident.changed.wait_for(lambda r=resident: r.is_idle or r.gone)
+            await resident.settle()
             await asyncio.to_thread(resident.training.save)
             await self._drop(model, resident)
             status = RunStatus.FAILED if reason == "errored" else RunStatus.FINISHED

@@ -168,7 +168,7 @@ class ReplayConfig(Config):
                 f"(rollout.groups_per_update) are {fresh * self.max_age}. Lower it, or raise one of them"
             )
 
-    def check_algorithm(self, algorithm: PolicyGradient | DPO | KTO | RAFT | SFT) -> None:
+    def check_algorithm(self, algorithm: PolicyGradient | DPO | KTO | RAFT | SFT | Remote) -> None:
         """A ConfigError for an algorithm that cannot learn from tokens of older policies."""
         if not isinstance(algorithm, PolicyGradient):
             raise ConfigError(

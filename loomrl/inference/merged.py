@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -33,9 +34,10 @@ def whole_model(checkpoint: Path, *, trust_remote_code: bool = False) -> Path:
 
 def _untie(model: PreTrainedModel, sealed: Sealed) -> None:
     """Give the output layer weights of its own if only it has additions, and it is the input embedding too."""
-    head = model.get_output_embeddings()
+    head: Any = model.get_output_embeddings()
+    read: Any = model.get_input_embeddings()
     name = next(name for name, layer in model.named_modules() if layer is head)
-    if head.weight is model.get_input_embeddings().weight and name + WIDEN in sealed.weights:
+    if head.weight is read.weight and name + WIDEN in sealed.weights:
         head.weight = nn.Parameter(head.weight.detach().clone())
         model.config.get_text_config().tie_word_embeddings = False
         model.config.tie_word_embeddings = False
