@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from loomrl.store.policies import lineage
 from loomrl.store.runs import POLICIES, RUNS, RunStatus
 from tests.inference.sample_models import tiny_model, tiny_tokenizer
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread_in_module")
 PROTOBUF = {"content-type": "application/x-protobuf"}
 Datum = dict[str, Sequence[float]]
 
@@ -124,31 +124,31 @@ def read(output: bytes) -> tuple[float, list[np.ndarray]]:
     return got.metrics["loss:sum"], np.split(np.frombuffer(batch.data, np.float32), ends)
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[LoomDB]:
-    with open_store(f"sqlite:///{tmp_path}/loom.db") as opened:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tinker")
+
+
+@pytest.fixture(scope="module")
+def db(folder: Path) -> Iterator[LoomDB]:
+    with open_store(f"sqlite:///{folder}/loom.db") as opened:
         yield opened
 
 
-Open = Callable[..., Any]
+def open_base(folder: Path, db: LoomDB, kind: str = "llama", **settings: Any) -> OpenBase:
+    """A base that is called `tiny`."""
+    save_model(tiny_model(kind), tiny_tokenizer(), folder / kind)
+    places = {"store_url": f"sqlite:///{folder}/loom.db", "artifact_url": f"{folder}/artifacts"}
+    shape = {"context": 64, "slots": 4, "pass_tokens": 32}
+    opened = OpenBase(RemoteTraining(base=str(folder / kind), **places, **{**shape, **settings}), db)
+    opened.names = ("tiny", *opened.names)
+    return opened
 
 
-@pytest.fixture
-def base(tmp_path: Path, db: LoomDB, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Opens a base that is called `tiny`."""
-    opened: list[OpenBase] = []
-
-    def of(kind: str = "llama", **settings: Any) -> OpenBase:
-        save_model(tiny_model(kind), tiny_tokenizer(), tmp_path / "tiny")
-        places = {"store_url": f"sqlite:///{tmp_path}/loom.db", "artifact_url": f"{tmp_path}/artifacts"}
-        shape = {"context": 64, "slots": 4, "pass_tokens": 32}
-        opened.append(OpenBase(RemoteTraining(base=str(tmp_path / "tiny"), **places, **{**shape, **settings}), db))
-        opened[-1].names = ("tiny", *opened[-1].names)
-        return opened[-1]
-
-    yield of
-    for each in opened:
-        each.close()
+@pytest.fixture(scope="module")
+def base(folder: Path, db: LoomDB) -> Iterator[OpenBase]:
+    with open_base(folder, db) as opened:
+        yield opened
 
 
 def app(base: OpenBase, db: LoomDB, *, required: bool = False) -> Any:
@@ -192,8 +192,8 @@ class PlainLoop:
         return loss.item()
 
 
-async def test_losses_of_a_training_equal_those_of_a_plain_torch_loop(base: Open, db: LoomDB) -> None:
-    hand = await Hand(app(base(), db)).begin(rank=3)
+async def test_losses_of_a_training_equal_those_of_a_plain_torch_loop(base: OpenBase, db: LoomDB) -> None:
+    hand = await Hand(app(base, db)).begin(rank=3)
     plain = PlainLoop.of(3)
     for step in range(4):
         data = [datum(step * 3 + number, 5 + 4 * number) for number in range(3)]
@@ -218,9 +218,11 @@ async def work(hand: Hand, seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("resident", [8, 1])
-async def test_sessions_on_one_base_do_not_disturb_each_other(base: Open, db: LoomDB, resident: int) -> None:
-    opened = base(resident=resident)
-    served = app(opened, db)
+async def test_sessions_on_one_base_do_not_disturb_each_other(
+    base: OpenBase, db: LoomDB, resident: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "settings", base.settings.override({"resident": resident}))
+    served = app(base, db)
     alone = [await work(await Hand(served).begin(rank=rank), rank) for rank in (2, 3)]
     together = [await Hand(served).begin(rank=rank) for rank in (2, 3)]
     assert await asyncio.gather(*(work(hand, rank) for hand, rank in zip(together, (2, 3), strict=True))) == alone
@@ -228,13 +230,12 @@ async def test_sessions_on_one_base_do_not_disturb_each_other(base: Open, db: Lo
 
 @pytest.mark.parametrize("repeat_s", [0.0, 1e9], ids=["every step saved", "nothing saved"])
 async def test_a_server_killed_between_any_two_calls_has_lost_nothing(
-    base: Open, db: LoomDB, repeat_s: float, monkeypatch: pytest.MonkeyPatch
+    base: OpenBase, db: LoomDB, repeat_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_module, "REPEAT_S", repeat_s)
-    opened = base()
-    never = await Hand(app(opened, db)).begin()
+    never = await Hand(app(base, db)).begin()
     expected = await work(never, 5)
-    hand = await Hand(app(opened, db)).begin()
+    hand = await Hand(app(base, db)).begin()
 
     async def killed(path: str, body: Any = None) -> httpx.Response:
         answer = await ask(path, body)
@@ -242,7 +243,7 @@ async def test_a_server_killed_between_any_two_calls_has_lost_nothing(
             for task in asyncio.all_tasks():
                 if "TinkerService" in getattr(task.get_coro(), "__qualname__", ""):
                     task.cancel()
-            hand.http = Hand(app(opened, db)).http
+            hand.http = Hand(app(base, db)).http
         return answer
 
     ask = hand.ask
@@ -252,8 +253,8 @@ async def test_a_server_killed_between_any_two_calls_has_lost_nothing(
     assert read(await hand.result(first))[0] == expected[0][0]
 
 
-async def test_a_request_sent_twice_or_out_of_order_is_done_once_in_order(base: Open, db: LoomDB) -> None:
-    served = app(base(), db)
+async def test_a_request_sent_twice_or_out_of_order_is_done_once_in_order(base: OpenBase, db: LoomDB) -> None:
+    served = app(base, db)
     hand = await Hand(served).begin()
     data = [datum(1), datum(2)]
     late = await hand.ask("forward_backward", encoded(hand.model, 2, data[1:], "cross_entropy"))
@@ -275,8 +276,8 @@ OLD = {"logprobs": [-1.5] * 9, "advantages": [1.0, -2.0, 0.5] * 3}
 
 
 @pytest.mark.parametrize("loss", ["importance_sampling", "ppo", "cispo"])
-async def test_policy_losses_are_those_of_the_client_s_documentation(base: Open, db: LoomDB, loss: str) -> None:
-    hand = await Hand(app(base(), db)).begin()
+async def test_policy_losses_are_those_of_the_client_s_documentation(base: OpenBase, db: LoomDB, loss: str) -> None:
+    hand = await Hand(app(base, db)).begin()
     old = read(await hand.learn(datum(1), forward=True))[1][0]
     shifted = (old + np.linspace(-0.6, 0.6, 9)).tolist()
     each = datum(1, logprobs=shifted, advantages=OLD["advantages"])
@@ -293,8 +294,8 @@ async def test_policy_losses_are_those_of_the_client_s_documentation(base: Open,
     assert got == pytest.approx(want, abs=1e-4)
 
 
-async def test_what_cannot_be_done_is_named_and_the_next_request_is_done(base: Open, db: LoomDB) -> None:
-    served = app(base(), db)
+async def test_what_cannot_be_done_is_named_and_the_next_request_is_done(base: OpenBase, db: LoomDB) -> None:
+    served = app(base, db)
     hand = await Hand(served).begin()
     await hand.learn(datum(1))
     refused = [
@@ -316,8 +317,8 @@ async def test_what_cannot_be_done_is_named_and_the_next_request_is_done(base: O
     assert "no gradient" in (await hand.step())["error"]
 
 
-async def test_a_sampler_keeps_its_weights_while_the_training_goes_on(base: Open, db: LoomDB) -> None:
-    hand = await Hand(app(base(), db)).begin(rank=4)
+async def test_a_sampler_keeps_its_weights_while_the_training_goes_on(base: OpenBase, db: LoomDB) -> None:
+    hand = await Hand(app(base, db)).begin(rank=4)
     await hand.learn(datum(1))
     await hand.step(0.05)
     sampler = await hand.sampler()
@@ -339,9 +340,8 @@ async def test_a_sampler_keeps_its_weights_while_the_training_goes_on(base: Open
     assert np.abs(found[1:] - logp).max() < 1e-4
 
 
-async def test_an_answer_ends_at_a_stop_string_and_keeps_its_tokens(base: Open, db: LoomDB) -> None:
-    opened = base()
-    hand = await Hand(app(opened, db)).begin()
+async def test_an_answer_ends_at_a_stop_string_and_keeps_its_tokens(base: OpenBase, db: LoomDB) -> None:
+    hand = await Hand(app(base, db)).begin()
     sampler = await hand.sampler()
     free = (await hand.sample(sampler, [7, 8], max_tokens=12, seed=5)).sequences[0]
     ids = np.frombuffer(free.tokens, np.int32).tolist()
@@ -354,9 +354,13 @@ async def test_an_answer_ends_at_a_stop_string_and_keeps_its_tokens(base: Open, 
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])  # the second has one tensor for both ends
-async def test_saved_weights_are_a_version_like_any_other(base: Open, db: LoomDB, kind: str) -> None:
-    opened = base(kind)
-    hand = await Hand(app(opened, db)).begin(rank=3)
+async def test_saved_weights_are_a_version_like_any_other(folder: Path, db: LoomDB, kind: str) -> None:
+    with open_base(folder, db, kind) as base:
+        await train_save_and_go_on(base, db)
+
+
+async def train_save_and_go_on(base: OpenBase, db: LoomDB) -> None:
+    hand = await Hand(app(base, db)).begin(rank=3)
     await hand.learn(datum(1))
     await hand.step(0.05)
     path = (await hand.act("save_weights", path="first"))["path"]
@@ -369,7 +373,7 @@ async def test_saved_weights_are_a_version_like_any_other(base: Open, db: LoomDB
     got = torch.log_softmax(logits, -1).gather(1, torch.tensor(datum(9)["target_tokens"])[:, None])[:, 0]
     assert np.abs(got.numpy() - expected).max() < 1e-4
 
-    child = Hand(app(opened, db))
+    child = Hand(app(base, db))
     session = (await child.ask("create_session", {"sdk_version": "0"})).json()["session_id"]
     body = {"session_id": session, "model_seq_id": 0, "path": path, "optimizer": True}
     child.model = (await child.get("load_weights", body))["model_id"]
@@ -386,8 +390,8 @@ async def test_saved_weights_are_a_version_like_any_other(base: Open, db: LoomDB
     assert (await child.ask("session_heartbeat", {"session_id": session})).status_code == 410
 
 
-async def test_a_session_is_its_key_s(base: Open, db: LoomDB) -> None:
-    served = app(base(), db, required=True)
+async def test_a_session_is_its_key_s(base: OpenBase, db: LoomDB) -> None:
+    served = app(base, db, required=True)
     mine, theirs, other = (create_key(db, name, scopes=(scope,), at=1.0)[0] for name, scope in
                            (("a", "train"), ("b", "train"), ("c", "act")))  # fmt: skip
     hand = await Hand(served, mine).begin()
@@ -411,9 +415,9 @@ async def test_a_session_is_its_key_s(base: Open, db: LoomDB) -> None:
     ],
 )  # fmt: skip
 async def test_what_is_not_there_is_refused_by_name(
-    base: Open, db: LoomDB, path: str, body: dict[str, Any], words: str
+    base: OpenBase, db: LoomDB, path: str, body: dict[str, Any], words: str
 ) -> None:
-    hand = await Hand(app(base(), db)).begin()
+    hand = await Hand(app(base, db)).begin()
     about = {} if path == "save_weights_external" else {"session_id": hand.model.partition(":")[0]}
     more = {"model_seq_id": 1} if path == "create_model" else {}
     refused = await hand.ask(path, {**about, **more, **body})
@@ -421,18 +425,17 @@ async def test_what_is_not_there_is_refused_by_name(
     assert words in refused.json()["message"]
 
 
-async def test_samples_lost_with_a_process_are_to_be_asked_again(base: Open, db: LoomDB) -> None:
-    opened = base()
-    hand = await Hand(app(opened, db)).begin()
+async def test_samples_lost_with_a_process_are_to_be_asked_again(base: OpenBase, db: LoomDB) -> None:
+    hand = await Hand(app(base, db)).begin()
     sampler = await hand.sampler()
     await hand.sample(sampler, [7, 8], max_tokens=2)
-    hand.http = Hand(app(opened, db)).http
+    hand.http = Hand(app(base, db)).http
     assert (await hand.ask("retrieve_future", {"request_id": f"{sampler}:0"})).status_code == 410
     assert (await hand.sample(sampler, [7, 8], seq=1, max_tokens=2)).sequences
 
 
-async def test_a_name_that_has_expired_is_nobody_s(base: Open, db: LoomDB, monkeypatch: pytest.MonkeyPatch) -> None:
-    hand = await Hand(app(base(), db)).begin()
+async def test_a_name_that_has_expired_is_nobody_s(base: OpenBase, db: LoomDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = await Hand(app(base, db)).begin()
     path = (await hand.act("save_weights", path="soon", ttl_seconds=3600))["path"]
     listed = (await hand.http.get(f"/api/v1/training_runs/{hand.model}/checkpoints")).json()["checkpoints"]
     assert [one["tinker_path"] for one in listed] == [path]
