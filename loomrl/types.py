@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,16 @@ class Message(NamedTuple):
 
 
 Observation = tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A restriction of an answer's text: no other text can be sampled, and it ends only where the form may end."""
+
+    kind: Literal["json", "schema", "regex", "choice", "grammar"]
+    """`json` is any JSON object."""
+    text: str = ""
+    """A JSON schema, a regular expression, a JSON list of strings, or a grammar (EBNF as llama.cpp's, or Lark)."""
 
 
 @quickly

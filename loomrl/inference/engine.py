@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from loomrl.errors import PolicyError, unknown
 from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
-from loomrl.types import SEAT
+from loomrl.types import SEAT, Form
 
 if TYPE_CHECKING:
     from loomrl.config import Sampling
@@ -58,6 +58,7 @@ class Request:
     """The number of likeliest tokens that `stream` reports beside each sampled one."""
     adapter: str = ""
     """The name under which the engine holds the adapter that answers; empty for the engine's own policy."""
+    form: Form | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -359,6 +360,8 @@ class Engine(ABC):
             raise PolicyError(self._unsound)
         if request.adapter and request.adapter not in self.adapters:
             raise PolicyError("adapter " + unknown("name", request.adapter, sorted(self.adapters)))
+        if request.form is not None:
+            raise Unsupported(f"form={request.form.kind}: this engine cannot restrict an answer. Leave the form out.")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from loomrl.types import Form
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
@@ -50,6 +52,7 @@ class Drawing:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     """Strings that end the answer; they are not part of its text, their tokens are on record."""
+    form: Form | None = None
     n: int = 1
     logprobs: bool = False
     top_logprobs: int = 0

@@ -62,7 +62,7 @@ class Preparation:
         sampling = self._sampling(drawing, len(prompt_T))
         seed = random.getrandbits(63) if drawing.seed is None else drawing.seed % 2**63
         stop = self._chat.stop
-        request = Request(prompt_T, sampling, stop, seed, sights, _top(drawing), self._voice.adapter)
+        request = Request(prompt_T, sampling, stop, seed, sights, _top(drawing), self._voice.adapter, drawing.form)
         return PreparedRequest(continuation, opened_T.astype(np.int32), request, forced)
 
     def _force_beginning(self, continuation: Continuation) -> str:
