@@ -6,7 +6,7 @@ Axis suffix: `_T` is the position in a token sequence.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -310,8 +310,9 @@ def joined(turns: Sequence[Turn]) -> Tokens | None:
     if len(spans) < 2:
         return spans[0] if spans else None
     told = [span.entropies_T for span in spans if span.entropies_T is not None]
-    return Tokens(
-        *(np.concatenate(columns) for columns in zip(*(span.arrays() for span in spans), strict=True)),
+    whole = Tokens(*(np.concatenate(columns) for columns in zip(*(span.arrays() for span in spans), strict=True)))
+    return replace(
+        whole,
         entropies_T=np.concatenate(told) if len(told) == len(spans) else None,
         shifts_T=join_shifts((span.ids_T, span.shifts_T) for span in spans),
     )

@@ -7,6 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -80,6 +81,7 @@ class FormTrial:
         """Where forms are worked on, one after the other."""
         self._tried: _Recent[dict[str, str]] = _Recent()
         self._process: subprocess.Popen[str] | None = None
+        self._end: Callable[[], object] = lambda: None
 
     async def translate(self, form: Form) -> str:
         """The form as a grammar of llguidance; Unsupported if it has a fault, or takes too much to compile."""
@@ -93,7 +95,7 @@ class FormTrial:
 
     def close(self) -> None:
         """End the process."""
-        self.thread.submit(self._end)
+        self.thread.submit(lambda: self._end())
         self.thread.shutdown(wait=False)
 
     def _try(self, form: Form) -> dict[str, str]:
@@ -106,6 +108,7 @@ class FormTrial:
             pipe = subprocess.PIPE
             process = subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
             self._process = process
+            self._end = weakref.finalize(self, _kill, process)
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps([form.kind, form.text]) + "\n")
@@ -118,11 +121,10 @@ class FormTrial:
         most = f"{1000 * form_trial.CPU_S:.0f} ms or {form_trial.MEMORY >> 30} GiB"
         return {"fault": f"it takes more than {most} to compile. Simplify it"}
 
-    def _end(self) -> None:
-        if self._process is not None:
-            with self._process as process:
-                process.kill()
-        self._process = None
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with process:
+        process.kill()
 
 
 class FormCompiler:

@@ -9,8 +9,9 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 from llguidance._tokenizer import TokenizerWrapper
 from llguidance.gbnf_to_lark import any_to_lark
 
@@ -19,8 +20,8 @@ CPU_S = 0.1
 MEMORY = 1 << 30
 LIMITS = LLParserLimits(max_lexer_states=20_000, max_grammar_size=100_000, verbose_errors=False)
 """For one answer. llguidance's own limits bound the work for one token."""
-SPACE = r"[ \t]{0,40}(\r?\n[ \t]{0,40})?"
-"""White space between the parts of JSON: bounded, or a weak policy writes nothing else."""
+LAYOUT = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+"""JSON on one line: where white space is free, a weak policy writes nothing else."""
 LONGEST_FAULT = 300
 
 
@@ -34,7 +35,7 @@ class _Words:
         self.eos_token_id = len(words)
 
     def __call__(self, text: bytes) -> list[int]:
-        """Needed to insert tokens unasked only, which nothing here does."""
+        """Needed to force tokens only, which nothing here does."""
         return []
 
 
@@ -50,7 +51,8 @@ def main() -> None:
     tokenizer = open_words([bytes([byte]) for byte in range(256)])
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process, whatever it does
-        answer = _try(*json.loads(line), tokenizer)
+        kind, text = json.loads(line)
+        answer = _try(kind, text, tokenizer)
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps(answer), flush=True)
 
@@ -66,18 +68,32 @@ def _try(kind: str, text: str, tokenizer: LLTokenizer) -> dict[str, str]:
 
 
 def _translate(kind: str, text: str) -> str:
+    # without `no_forcing`, of a text that is certain only the tokens that llguidance cuts it into would be allowed
+    free = {"name": "form", "lark_grammar": '%llguidance {"no_forcing": true}\nstart: @answer'}
+    return json.dumps({"grammars": [free, {"name": "answer", **_grammar_of(kind, text)}]})
+
+
+def _grammar_of(kind: str, text: str) -> dict[str, Any]:
     match kind:
         case "json":
-            return LLMatcher.grammar_from_json_schema('{"type": "object"}', {"whitespace_pattern": SPACE})
+            return _lay_out({"type": "object"})
         case "schema":
-            return LLMatcher.grammar_from_json_schema(text, {"whitespace_pattern": SPACE})
+            return _lay_out(json.loads(text))
         case "regex":
-            return LLMatcher.grammar_from_regex(text)
+            return {"lark_grammar": f"start: /{regex_to_lark(text, '')}/"}
         case "choice":
-            quoted = (json.dumps(each, ensure_ascii=False) for each in json.loads(text))
-            return LLMatcher.grammar_from_lark("start: " + " | ".join(quoted))
+            choices = json.loads(text)
+            if not choices:
+                raise ValueError("there is no choice")
+            return {"lark_grammar": "start: " + " | ".join(json.dumps(each, ensure_ascii=False) for each in choices)}
         case _:
-            return LLMatcher.grammar_from_lark(any_to_lark(text))
+            return {"lark_grammar": any_to_lark(text)}
+
+
+def _lay_out(schema: Any) -> dict[str, Any]:
+    if not isinstance(schema, dict):
+        raise ValueError("a JSON schema must be an object")
+    return {"json_schema": {"x-guidance": LAYOUT, **schema}}
 
 
 def _brief(fault: str) -> str:

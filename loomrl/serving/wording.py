@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from loomrl.inference.form_trial import SPACE
+from loomrl.inference.form_trial import LAYOUT
 from loomrl.serving.call import ChatMessage, Conversation, ToolCall, ToolSpec
 from loomrl.types import Form, Message
 
@@ -204,7 +204,7 @@ def opening(choice: str, tools: Sequence[ToolSpec]) -> str:
 
 def schema_text(schema: Mapping[str, Any], *, strict: bool) -> str:
     """A JSON schema as text. Without `strict`, what cannot be obeyed in it is left out, and not refused."""
-    return _to_json({**schema, "x-guidance": {"whitespace_pattern": SPACE, "lenient": not strict}})
+    return _to_json({**schema, "x-guidance": {**LAYOUT, "lenient": not strict}})
 
 
 def restrict_calls(asked: Conversation) -> Form | None:

@@ -300,6 +300,8 @@ async def test_answer_that_was_cut_in_a_call_says_so_without_showing_it() -> Non
 
 
 SHAPE = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"], "additionalProperties": False}
+KNOWN_T = np.array([CHAT.end], np.int32)
+"""An answer before; the tools were described then."""
 LAMP = ToolSpec(name="lamp", parameters=SHAPE)
 DOOR = ToolSpec(name="door", parameters=SHAPE, strict=True)
 
@@ -315,9 +317,9 @@ def formed() -> Iterator[LanguageServedPolicy]:
 
 @pytest.mark.parametrize("choice", ["required", "tool:lamp"])
 async def test_forced_call_names_a_tool_and_has_its_arguments(formed: LanguageServedPolicy, choice: str) -> None:
-    asked = {"messages": HELLO, "tools": (LAMP, DOOR), "tool_choice": choice, "parallel_tool_calls": False}
+    asked = {"messages": HELLO, "known_T": KNOWN_T, "tools": (LAMP, DOOR), "tool_choice": choice}
     for seed in range(4):
-        got = await one(formed, **asked, drawing=Drawing(seed=seed))
+        got = await one(formed, **asked, parallel_tool_calls=False, drawing=Drawing(seed=seed))
         (call,) = closed(got).calls
         assert call.name in (["lamp"] if choice == "tool:lamp" else ["lamp", "door"])
         assert json.loads(call.arguments)["on"] in (True, False)
@@ -328,12 +330,14 @@ async def test_forced_call_names_a_tool_and_has_its_arguments(formed: LanguageSe
 
 async def test_answer_beside_tools_is_the_callers_form_or_calls(formed: LanguageServedPolicy) -> None:
     drawing = Drawing(seed=1, form=Form("choice", '["is it?", "two"]'))
-    got = closed(await one(formed, messages=HELLO, tools=(LAMP,), drawing=drawing))
+    got = closed(await one(formed, messages=HELLO, known_T=KNOWN_T, tools=(LAMP,), drawing=drawing))
     assert got.text in ("is it?", "two") or got.calls
-    refused = Continuation(messages=HELLO, tools=(LAMP,), drawing=Drawing(form=Form("regex", "a")))
-    await refuses(events(formed.answer(refused)), RefusalCause.INVALID, "beside tools")
+    refused = Continuation(messages=HELLO, known_T=KNOWN_T, tools=(LAMP,), drawing=Drawing(form=Form("regex", "a")))
+    with refuses(RefusalCause.INVALID, "beside tools"):
+        await events(formed.answer(refused))
     broken = Continuation(messages=HELLO, drawing=Drawing(form=Form("schema", '{"not": {}}')))
-    await refuses(events(formed.answer(broken)), RefusalCause.INVALID, "Unimplemented keys")
+    with refuses(RefusalCause.INVALID, "Unimplemented keys"):
+        await events(formed.answer(broken))
 
 
 def test_answer_is_free_unless_a_tool_is_strict_or_a_call_is_due() -> None:

@@ -109,6 +109,8 @@ class Client:
             body |= {"tools": TOOLS, "tool_choice": rng.choice(["auto", "auto", "required"])}
         if rng.random() < 0.3:
             body["stop"] = rng.choice([["e"], ["a", " t"], ["é"]])
+        elif rng.random() < 0.3 and not tools:
+            body["guided_choice"] = ["a", "é <", "漢🙂"]
         if rng.random() < 0.2:
             body["n"] = 2
         body["stream"] = stream = rng.random() < 0.5 and "n" not in body and not tools
@@ -174,7 +176,7 @@ async def check(folder: Path, count: int) -> None:
     logged, trajectories = await lived(folder, count)
     drawn, kept = Counter(logged.drawn()), Counter(each for t in trajectories for each in recorded(t))
     assert kept == drawn
-    assert any(max(shifts, default=0) > 1 for *_, shifts in kept), "required calls shift odds"
+    assert any(max(shifts, default=0) > 1 for *_, shifts in kept), "forms shift odds"
     assert sum(bool(t.threads) for t in trajectories) > count // 3
     for request, pieces in random.Random(0).sample([pair for pair in logged.log if pair[1]], min(50, count)):
         ids = np.concatenate([piece.ids_T for piece in pieces])
