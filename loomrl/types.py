@@ -6,7 +6,7 @@ Axis suffix: `_T` is the position in a token sequence.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -64,6 +64,32 @@ class Message(NamedTuple):
 
 
 Observation = tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """Changes of the odds of tokens, in this order: bias, penalties, and the cuts that leave the likeliest."""
+
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Ids, and what is added to their logits."""
+    repetition_penalty: float = 1.0
+    """Divides positive logits of ids that prompt or answer have already, and multiplies negative ones."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of ids that the answer has already."""
+    frequency_penalty: float = 0.0
+    """The same for every time that the answer has the id."""
+    min_p: float = 0.0
+    """Least probability, as a share of that of the likeliest id."""
+    top_k: int = 0
+    """Number of ids that stay; 0 for all."""
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The fields that change something."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+
+
+NO_ODDS = Odds()
 
 
 @quickly

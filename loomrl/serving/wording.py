@@ -198,6 +198,14 @@ def opening(choice: str, tools: Sequence[ToolSpec]) -> str:
     return f'{begun}{json.dumps(names[0], ensure_ascii=False)[1:]}, "arguments":' if len(names) == 1 else begun
 
 
+def begun_call(text: str) -> str:
+    """The end of a text with which a call begins that is not over; empty if there is none."""
+    at = text.rfind(OPENING)
+    if at >= 0 and CLOSING not in text[at:]:
+        return text[at:]
+    return text[len(text) - overlap(text, [OPENING]) :]
+
+
 def _text(said: ChatMessage) -> str:
     """A message's text, with its calls written out."""
     return "\n".join([*([said.text] if said.text or not said.calls else []), *map(write_call, said.calls)])
