@@ -341,11 +341,16 @@ class Engine(ABC):
 
         A name that is taken gets the new adapter; requests that have begun keep the one they have.
         """
-        raise Unsupported(f"adapter {name!r}: this engine holds one policy. Open engine.kind=torch for several.")
+        self._check_open()
+        if not name:
+            raise PolicyError("adapter '': the name is empty. Give one.")
+        sealed.verify()
+        await self._add_adapter(name, sealed)
 
     async def drop_adapter(self, name: str) -> None:
         """Let go of an adapter, once the requests that have begun with it have ended."""
-        raise Unsupported(f"adapter {name!r}: this engine holds one policy.")
+        self._check_adapter(name)
+        await self._drop_adapter(name)
 
     async def close(self) -> None:
         """Release the memory. Open requests fail."""
@@ -372,10 +377,14 @@ class Engine(ABC):
         self._check_open()
         if self._unsound is not None:
             raise PolicyError(self._unsound)
-        if request.adapter and request.adapter not in self.adapters:
-            raise PolicyError("adapter " + unknown("name", request.adapter, sorted(self.adapters)))
+        if request.adapter:
+            self._check_adapter(request.adapter)
         if request.odds is not None:
             raise Unsupported(f"{', '.join(request.odds.changes)}: this engine cannot change odds. Leave it out.")
+
+    def _check_adapter(self, name: str) -> None:
+        if name not in self.adapters:
+            raise PolicyError("adapter " + unknown("name", name, sorted(self.adapters)))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -398,6 +407,14 @@ class Engine(ABC):
             "echo with logprobs: this engine reports no log-probabilities of prompts. Leave out one of the two, or "
             "serve the policy by engine.kind=torch."
         )
+
+    async def _add_adapter(self, name: str, sealed: Sealed) -> None:
+        """Hold an adapter that is what was sealed; an engine of one policy does not."""
+        raise Unsupported(f"adapter {name!r}: this engine holds one policy. Open engine.kind=torch for several.")
+
+    async def _drop_adapter(self, name: str) -> None:
+        """Let go of an adapter that is held."""
+        raise Unsupported(f"adapter {name!r}: this engine holds one policy.")
 
     @abstractmethod
     async def _apply(self, sealed: Sealed) -> None:

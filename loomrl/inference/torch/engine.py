@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from loomrl.errors import PolicyError, unknown
+from loomrl.errors import PolicyError
 from loomrl.inference.engine import (
     CLOSED,
     Completion,
@@ -166,11 +166,7 @@ class TorchEngine(Engine):
         return self._adapters.keys()
 
     @override
-    async def add_adapter(self, name: str, sealed: Sealed) -> None:
-        self._check_open()
-        if not name:
-            raise PolicyError("adapter '': the name is empty. Give one.")
-        sealed.verify()
+    async def _add_adapter(self, name: str, sealed: Sealed) -> None:
         # in threads, because others' requests go on meanwhile: all weights of the base are read
         await asyncio.to_thread(self._identify_base)
         adapter = self._open_adapter(sealed)
@@ -178,9 +174,8 @@ class TorchEngine(Engine):
         self._adapters[name] = adapter
 
     @override
-    async def drop_adapter(self, name: str) -> None:
-        if self._adapters.pop(name, None) is None:
-            raise PolicyError("adapter " + unknown("name", name, sorted(self._adapters)))
+    async def _drop_adapter(self, name: str) -> None:
+        del self._adapters[name]
 
     def _open_adapter(self, sealed: Sealed) -> LowRankAdapter:
         """An adapter in the engine's memory; a PolicyError if it belongs to another base, or does not fit."""

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from loomrl.config import Sampling
 from loomrl.config.engine import VllmEngineConfig
-from loomrl.errors import PolicyError, unknown
+from loomrl.errors import PolicyError
 from loomrl.inference.engine import (
     CLOSED,
     Completion,
@@ -162,14 +162,12 @@ class VllmEngine(Engine):
         return self._adapters.keys()
 
     @override
-    async def add_adapter(self, name: str, sealed: Sealed) -> None:
+    async def _add_adapter(self, name: str, sealed: Sealed) -> None:
         if self._base is None:
             raise Unsupported(
                 f"adapter {name!r}: this engine holds one policy. Open it with engine.settings.enable_lora=true, or "
                 "engine.kind=torch, for several."
             )
-        self._check_open()
-        sealed.verify()
         rank = max(len(factors.narrow_RI) for factors in self._base.check(sealed).values())
         if rank > (most := self._llm.vllm_config.lora_config.max_lora_rank):
             raise PolicyError(
@@ -185,7 +183,7 @@ class VllmEngine(Engine):
                 if wrong is not None:
                     raise PolicyError(wrong)
         except BaseException:
-            shutil.rmtree(held.file.parent)
+            await asyncio.shield(self._let_go(held))
             raise
         former = self._adapters.pop(name, None)
         self._adapters[name] = held
@@ -193,18 +191,17 @@ class VllmEngine(Engine):
             await self._let_go(former)
 
     @override
-    async def drop_adapter(self, name: str) -> None:
-        held = self._adapters.pop(name, None)
-        if held is None:
-            raise PolicyError("adapter " + unknown("name", name, sorted(self._adapters)))
-        await self._let_go(held)
+    async def _drop_adapter(self, name: str) -> None:
+        await self._let_go(self._adapters.pop(name))
 
     async def _let_go(self, held: HeldAdapter) -> None:
         while held.open and not self._closed:  # noqa: ASYNC110 - the last request may be any of them
             await asyncio.sleep(ARRIVED_S)
-        if not self._closed:
-            await self._call(self._llm.remove_lora(held.request.lora_int_id))
-        shutil.rmtree(held.file.parent)
+        try:
+            if not self._closed:
+                await self._call(self._llm.remove_lora(held.request.lora_int_id))
+        finally:
+            shutil.rmtree(held.file.parent)
 
     @property
     def workers(self) -> int:
