@@ -17,8 +17,8 @@ from loomrl.picture import fault
 from loomrl.serving.call import Drawing
 from loomrl.serving.policy import Continuation
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.wording import begun_call, opening, to_messages
-from loomrl.types import Message, Odds
+from loomrl.serving.wording import begun_call, opening, restrict_calls, to_messages
+from loomrl.types import Form, Message, Odds
 
 Ids = NDArray[np.int32]
 MOST_CHOICES = 128
@@ -62,9 +62,14 @@ class Preparation:
         sampling = self._sampling(drawing, len(prompt_T))
         seed = random.getrandbits(63) if drawing.seed is None else drawing.seed % 2**63
         stop = self._chat.stop
-        odds = self._odds(drawing)
-        request = Request(prompt_T, sampling, stop, seed, sights, _top(drawing), self._voice.adapter, odds=odds)
         begun = begun_call(forced) if continuation.prefill else forced
+        form = _form(continuation)
+        if form is not None and continuation.prefill and (begun or drawing.form is not None):
+            message = "an answer with a form cannot be begun by the caller: leave out the form, or the last message."
+            raise Refusal(RefusalCause.INVALID, message, where="messages")
+        request = Request(
+            prompt_T, sampling, stop, seed, sights, _top(drawing), self._voice.adapter, form, self._odds(drawing)
+        )
         return PreparedRequest(continuation, opened_T.astype(np.int32), request, begun)
 
     def _force_beginning(self, continuation: Continuation) -> str:
@@ -172,6 +177,13 @@ class Preparation:
 def _only_counts(drawing: Drawing) -> bool:
     """True if the prompt is only tokenised."""
     return drawing.max_tokens == 0 and not drawing.logprobs
+
+
+def _form(continuation: Continuation) -> Form | None:
+    try:
+        return restrict_calls(continuation)
+    except ValueError as error:
+        raise Refusal(RefusalCause.INVALID, str(error)) from None
 
 
 def _top(drawing: Drawing) -> int:

@@ -53,10 +53,11 @@ from loomrl.serving.dialect.conversation import (
     unknown_answer,
 )
 from loomrl.serving.dialect.dialect import PLAIN, Reading, sse_with_name, unsent
+from loomrl.serving.dialect.form import MessagesFormat
 from loomrl.serving.dialect.openai import message_of
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.thread import RecalledConversation
-from loomrl.types import Odds
+from loomrl.types import Form, Odds
 
 FAILED = "Error: "
 """Before the text of a result that is an error: policies read text."""
@@ -199,7 +200,7 @@ class _CustomTool(Cacheable):
     name: Name
     description: str = ""
     input_schema: Plain
-    strict: Annotated[Any, only(False)] = None
+    strict: bool = False
     defer_loading: Annotated[Any, only(False)] = None
     eager_input_streaming: bool = False
     """Without effect: arguments are sent once they are whole."""
@@ -207,7 +208,7 @@ class _CustomTool(Cacheable):
 
     def tool(self) -> ToolSpec:
         """The same for a policy."""
-        return ToolSpec(name=self.name, description=self.description, parameters=self.input_schema)
+        return ToolSpec(name=self.name, description=self.description, parameters=self.input_schema, strict=self.strict)
 
 
 class _ToolChoice(Body):
@@ -243,6 +244,10 @@ class _MessageThread(Body):
         return self
 
 
+class _OutputConfig(Body):
+    format: MessagesFormat | None = None
+
+
 class MessagesBody(Cacheable):
     """The request."""
 
@@ -269,7 +274,9 @@ class MessagesBody(Cacheable):
     stream: bool = False
     metadata: _CallerMetadata = _CallerMetadata()
     thinking: _Thinking | None = None
-    output_config: Annotated[Any, only({})] = None
+    output_config: _OutputConfig = _OutputConfig()
+    output_format: MessagesFormat | None = None
+    """The older name of `output_config.format`."""
     thread: _MessageThread | None = None
     service_tier: Annotated[Any, only("auto", "standard_only")] = None
     speed: Annotated[Any, only("standard")] = None
@@ -305,6 +312,7 @@ class MessagesDialect:
                 max_tokens=asked.max_tokens,
                 stop=tuple(asked.stop_sequences),
                 odds=Odds(top_k=asked.top_k) if asked.top_k > 0 else None,
+                form=_form(asked),
             ),
             stream=asked.stream,
             user=asked.metadata.user_id,
@@ -410,6 +418,14 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "cache_creation_input_tokens": 0,
         "output_tokens": usage.completion,
     }
+
+
+def _form(asked: MessagesBody) -> Form | None:
+    newer = asked.output_config.format
+    if newer is not None and asked.output_format is not None:
+        raise invalid("output_format", "it is the older name of output_config.format: set one of them.")
+    wanted = newer or asked.output_format
+    return None if wanted is None else wanted.form()
 
 
 def _earlier(asked: MessagesBody, reading: Reading) -> RecalledConversation | None:

@@ -93,6 +93,7 @@ class CompletionsDialect:
             max_tokens=MAX_TOKENS if text.max_tokens is None else text.max_tokens,
             logprobs=text.logprobs is not None,
             top=text.logprobs or 0,
+            form=text.form(),
         )
         return ChatRequest(
             model=text.model,

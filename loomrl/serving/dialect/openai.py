@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from pydantic import AfterValidator, Field
 
@@ -26,8 +26,9 @@ from loomrl.serving.body import (
 )
 from loomrl.serving.call import ChatRequest, Drawing, Finish, Heading, Token, TokenCandidate, ToolSpec, Usage
 from loomrl.serving.dialect.dialect import DONE, sse
+from loomrl.serving.dialect.form import FormFields
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.types import NO_ODDS, Odds
+from loomrl.types import NO_ODDS, Form, Odds
 
 MOST_CHOICES = 128
 MOST_TOP = 20
@@ -101,7 +102,7 @@ def _check_ids(bias: dict[str, float]) -> dict[str, float]:
     return bias
 
 
-class SamplingBody(OpenAIBody):
+class SamplingBody(OpenAIBody, FormFields):
     """The fields that chat and completions share."""
 
     stream_options: StreamOptions | None = None
@@ -125,7 +126,7 @@ class SamplingBody(OpenAIBody):
             raise invalid("stream_options", "it is for streams: set stream.")
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def drawing(self, *, max_tokens: int | None, logprobs: bool, top: int) -> Drawing:
+    def drawing(self, *, max_tokens: int | None, logprobs: bool, top: int, form: Form | None) -> Drawing:
         """How the answer is sampled."""
         return Drawing(
             temperature=self.temperature,
@@ -137,6 +138,7 @@ class SamplingBody(OpenAIBody):
             n=self.n,
             logprobs=logprobs,
             top_logprobs=top,
+            form=form,
         )
 
     def _odds(self) -> Odds | None:
@@ -151,12 +153,6 @@ class SamplingBody(OpenAIBody):
         return None if odds == NO_ODDS else odds
 
 
-class TextFormat(Body):
-    """The only format of answers."""
-
-    type: Literal["text"]
-
-
 class Function(Body):
     """A function that the caller offers."""
 
@@ -167,7 +163,7 @@ class Function(Body):
 
     def tool(self) -> ToolSpec:
         """The same for a policy."""
-        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
+        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters, strict=self.strict)
 
 
 Metadata = Annotated[dict[str, str], Field(max_length=16)]
