@@ -95,8 +95,9 @@ class Odds:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The fields that change something."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+        """The fields that change something, as vLLM and SGLang name and write them."""
+        found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+        return found | ({"logit_bias": dict(self.logit_bias)} if self.logit_bias else {})
 
 
 NO_ODDS = Odds()

@@ -102,7 +102,7 @@ class Connection(Protocol):
         """Begin the request; uvicorn would send a stream to HTTP/1.0 in chunks, which that does not know."""
         super().on_headers_complete()  # type: ignore[misc]
         if self.scope["http_version"] == "1.0":
-            self.cycle.send = _until_closed(self.cycle)  # type: ignore[method-assign]
+            self.cycle.send = _until_closed(self.cycle)  # type: ignore[assignment, method-assign]
 
     @override
     def on_response_complete(self) -> None:

@@ -395,8 +395,6 @@ class Engine(ABC):
             raise PolicyError(self._unsound)
         if request.adapter:
             self._check_adapter(request.adapter)
-        if request.odds is not None:
-            raise Unsupported(f"{', '.join(request.odds.changes)}: this engine cannot change odds. Leave it out.")
 
     def _check_adapter(self, name: str) -> None:
         if name not in self.adapters:

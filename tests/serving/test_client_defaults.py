@@ -156,6 +156,27 @@ async def test_an_answer_that_was_begun_is_recognised_as_one_message_and_keeps_i
     assert trajectory.turns[0].action == whole["content"]
 
 
+async def test_odds_that_people_set_are_drawn_from_and_on_record() -> None:
+    async with served() as gateway:
+        wanted = words().plain("é").tolist()[-1:]
+        asked = {"model": "m", "messages": [USER], "max_tokens": 3, "logit_bias": {str(wanted[0]): 100}, "top_k": 1}
+        await gateway.post(f"/sessions/s{CHAT}", {**asked, "presence_penalty": 0.5, "seed": 1})
+        trajectory = await gateway.gateway.recorder.complete("s")  # type: ignore[union-attr]
+        tokens = trajectory.turns[0].tokens
+        assert tokens is not None
+        assert tokens.ids_T[tokens.mask_T].tolist() == wanted * 3
+        assert tokens.shifts_T is not None
+        shifted = tokens.shifts_T[tokens.mask_T]
+        assert np.allclose(shifted, -tokens.logprobs_T[tokens.mask_T], atol=1e-4), "q is 1"
+        status, where, _ = await gateway.refused(CHAT, {**asked, "logit_bias": {"999999": 1}})
+        assert (status, where) == (400, "logit_bias")
+        said = await gateway.post(
+            MESSAGES, {"model": "m", "messages": [USER], "max_tokens": 5, "top_k": 1, "temperature": 1}
+        )
+        plain = await gateway.post(CHAT, {"model": "m", "messages": [USER], "max_tokens": 5, "temperature": 0})
+        assert said["content"][0]["text"] == plain["choices"][0]["message"]["content"]
+
+
 # -- several prompts, echo, scores -----------------------------------------------------------------------------------
 
 
