@@ -171,6 +171,9 @@ class ServingExperiment(Root):
     rewards: RewardPipeline = RewardPipeline()
     """The reward pipeline for what was served, run by `loomrl rewards run`."""
     limits: CallerLimits = CallerLimits()
+    unknown: Literal["refuse", "ignore"] = "refuse"
+    """Fields of a request that are unknown or unsupported: `refuse` answers 400, `ignore` leaves them out and names
+    them in the header `x-loomrl-ignored`."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Address to listen on; beyond 127.0.0.1 callers need a key."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
