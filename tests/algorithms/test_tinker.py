@@ -337,12 +337,15 @@ async def test_a_sampler_keeps_its_weights_while_the_training_goes_on(base: Open
     assert np.abs(found[1:] - logp).max() < 1e-4
 
 
-async def test_an_answer_ends_at_a_stop_string_and_keeps_its_tokens(base: OpenBase, db: LoomDB) -> None:
+async def test_an_answer_ends_at_a_stop_string_and_obeys_top_k(base: OpenBase, db: LoomDB) -> None:
     hand = await Hand(app(base, db)).begin()
     sampler = await hand.sampler()
     free = (await hand.sample(sampler, [7, 8], max_tokens=12, seed=5)).sequences[0]
     ids = np.frombuffer(free.tokens, np.int32).tolist()
     text = tiny_tokenizer().decode(ids[4:6])
+    likeliest = (await hand.sample(sampler, [7, 8], seq=2, max_tokens=12, temperature=0.0)).sequences[0]
+    only = (await hand.sample(sampler, [7, 8], seq=3, max_tokens=12, seed=5, top_k=1)).sequences[0]
+    assert only.tokens == likeliest.tokens != free.tokens
     cut = (await hand.sample(sampler, [7, 8], seq=1, max_tokens=12, seed=5, stop=text)).sequences[0]
     got = np.frombuffer(cut.tokens, np.int32).tolist()
     assert text in tiny_tokenizer().decode(got)

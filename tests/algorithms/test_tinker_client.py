@@ -23,7 +23,7 @@ from tests.needs import TINKER, needs
 
 pytestmark = [needs("the tinker client"), pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1500)]
 SCRIPT = Path(__file__).parent / "tinker_clients/train.py"
-QUIET = {"HF_HUB_OFFLINE": "1", "TINKER_TELEMETRY": "0", "PYTHONWARNINGS": "ignore", "TINKER_API_KEY": "tml-local"}
+QUIET = {"HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore", "TINKER_API_KEY": "tml-local"}
 BATCHES = [[datum(3 * step + number, 6 + 5 * number) for number in range(3)] for step in range(3)]
 
 
