@@ -36,6 +36,8 @@ class WarmStart(Config):
     """Number of tasks that demonstrations repeat; null takes a new task for each, which is slow for agents,
     and where an environment starts a sandbox or a server.
     """
+    failed: Share = 0.1
+    """Fraction of demonstrations that may fail, such as by an agent that crashes: they are left out, and logged."""
 
 
 class Eyes(Config):
@@ -417,6 +419,12 @@ class SFT(LanguageAlgorithm):
                 "constant, linear or cosine"
             )
         return self
+
+
+class Remote(LanguageAlgorithm):
+    """A run whose loop is that of a client of `loomrl serve --train`: on record only, and not to be started."""
+
+    kind: Literal["remote"] = "remote"
 
 
 class RewardModel(Config):

@@ -486,7 +486,7 @@ async def test_pictures_are_refused_by_a_policy_of_text() -> None:
         ({"prompt": ""}, RefusalCause.INVALID, "no tokens"),
         ({"prompt": (3, 300)}, RefusalCause.INVALID, "token id 300: ids are 0 to 281"),
         ({"messages": HELLO, "drawing": Drawing(temperature=-1.0)}, RefusalCause.INVALID, "temperature=-1.0"),
-        ({"messages": HELLO, "drawing": Drawing(max_tokens=0)}, RefusalCause.INVALID, "max_tokens=0"),
+        ({"messages": HELLO, "drawing": Drawing(max_tokens=-1)}, RefusalCause.INVALID, "max_tokens=-1"),
         ({"messages": HELLO, "drawing": Drawing(n=0)}, RefusalCause.INVALID, "n=0"),
         ({"messages": HELLO, "drawing": Drawing(stop=("",))}, RefusalCause.INVALID, "stop string is empty"),
         (

@@ -4,6 +4,7 @@ Axes: S slots, C positions up to the context, N rows at work, K stop tokens, T p
 """
 
 import asyncio
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from torch import Tensor
 from loomrl.inference.engine import Completion, CompletionPiece, EngineTurn, FinishReason, Request, Top
 from loomrl.inference.form import FormMatcher
 from loomrl.inference.torch.adapters import LowRankAdapter
+from loomrl.types import Odds
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +95,30 @@ class ShiftedOdds(NamedTuple):
 
     row_M: Tensor
     logits_MV: Tensor
+
+
+def bend(logits_V: Tensor, odds: Odds, ids_T: NDArray[np.int32], said_T: NDArray[np.int32]) -> None:
+    """Add a caller's bias and penalties in place, given all ids so far and those of the answer."""
+    device = logits_V.device
+    if odds.logit_bias:
+        ids, biases = zip(*odds.logit_bias, strict=True)
+        logits_V[torch.tensor(ids, device=device)] += torch.tensor(biases, device=device)
+    if odds.repetition_penalty != 1:
+        seen = torch.from_numpy(np.unique(ids_T).astype(np.int64)).to(device)
+        x = logits_V[seen]
+        logits_V[seen] = torch.where(x > 0, x / odds.repetition_penalty, x * odds.repetition_penalty)
+    if (odds.presence_penalty or odds.frequency_penalty) and len(said_T):
+        found, count = np.unique(said_T, return_counts=True)
+        penalty = torch.from_numpy(odds.presence_penalty + odds.frequency_penalty * count).to(logits_V)
+        logits_V[torch.from_numpy(found.astype(np.int64)).to(device)] -= penalty
+
+
+def cut(logits_V: Tensor, odds: Odds, temperature: float) -> None:
+    """Leave only the likeliest ids, in place."""
+    if odds.min_p:
+        logits_V[logits_V < logits_V.max() + temperature * math.log(odds.min_p)] = -torch.inf
+    if 0 < odds.top_k < len(logits_V):
+        logits_V[logits_V < logits_V.topk(odds.top_k).values[-1]] = -torch.inf
 
 
 class RowDraw(NamedTuple):
@@ -231,15 +257,28 @@ class Rows:
         )
 
     def shift(self, logits_NV: Tensor) -> ShiftedOdds | None:
-        """The logits of the rows that have a form, which leaves only some ids; None if no row has one."""
-        formed = [(row, opened.form) for row, opened in enumerate(self.opened) if opened.form is not None]
-        if not formed:
+        """The logits of the rows whose odds a caller changes, or whose form leaves only some ids; None without any."""
+        rows = [row for row, opened in enumerate(self.opened) if opened.request.shifts]
+        if not rows:
             return None
-        allowed_MB = np.stack([form.allowed() for _, form in formed])
-        allowed_MV = np.unpackbits(allowed_MB, axis=1, count=logits_NV.shape[1], bitorder="little").view(np.bool_)
-        row_M = torch.tensor([row for row, _ in formed], device=logits_NV.device)
-        forbidden_MV = ~torch.from_numpy(allowed_MV).to(logits_NV.device)
-        return ShiftedOdds(row_M, logits_NV[row_M].masked_fill_(forbidden_MV, -torch.inf))
+        row_M = torch.tensor(rows, device=logits_NV.device)
+        logits_MV = logits_NV[row_M].float()
+        for row, logits_V in zip(rows, logits_MV, strict=True):
+            if (odds := self.opened[row].request.odds) is not None:
+                ids_T = self._ids_SC[row, : self._length_S[row]]
+                bend(logits_V, odds, ids_T, ids_T[self._prompt_S[row] :])
+        formed = [(at, form) for at, row in enumerate(rows) if (form := self.opened[row].form) is not None]
+        if formed:
+            allowed_MB = np.stack([form.allowed() for _, form in formed])
+            allowed_MV = np.unpackbits(allowed_MB, axis=1, count=logits_NV.shape[1], bitorder="little").view(np.bool_)
+            forbidden_MV = ~torch.from_numpy(allowed_MV).to(logits_NV.device)
+            logits_MV[[at for at, _ in formed]] = logits_MV[[at for at, _ in formed]].masked_fill_(
+                forbidden_MV, -torch.inf
+            )
+        for row, logits_V in zip(rows, logits_MV, strict=True):
+            if (odds := self.opened[row].request.odds) is not None:  # last, so that some id of a form stays
+                cut(logits_V, odds, float(self._temperature_S[row]))
+        return ShiftedOdds(row_M, logits_MV)
 
     @property
     def want_entropies(self) -> bool:

@@ -66,6 +66,7 @@ def sampling_params(request: Request, *, room: int, whole: bool) -> Any:
         detokenize=False,
         logprobs=request.top,
         flat_logprobs=True,
+        **({} if request.odds is None else request.odds.changes),
         structured_outputs=None if form is None else StructuredOutputsParams(**structured_outputs(form)),
         output_kind=RequestOutputKind.FINAL_ONLY if whole else RequestOutputKind.DELTA,
     )

@@ -40,7 +40,7 @@ SWEEP_S = 5.0
 HOUSE_S = 60.0
 """Time between two rounds in which old trajectories and observations move on."""
 DAY_S = 86_400.0
-SHOWN = ("x-loomrl-version", "x-loomrl-arm", "x-loomrl-trajectory", "x-loomrl-session", "x-loomrl-recorded")
+SHOWN = tuple(f"x-loomrl-{name}" for name in ("version", "arm", "trajectory", "session", "recorded", "ignored"))
 
 
 class GatewayProcess(ServicePart):
@@ -196,6 +196,7 @@ def settings_of(experiment: ServingExperiment) -> GatewaySettings:
         slots=experiment.gateways.slots,
         queue=experiment.gateways.queue,
         max_bytes=round(experiment.limits.body_mb * 1e6),
+        unknown=experiment.unknown,
     )
 
 
@@ -204,7 +205,8 @@ def check_of(experiment: ServingExperiment, addresses: Collection[str]) -> Check
     names = frozenset(name.lower() for name in experiment.allowed_hosts)
     own = {experiment.host.lower(), *(address.lower() for address in addresses)}
     hosts = None if is_key_needed(experiment) and not names else names | own
-    site = Site(hosts, frozenset({JSON, *KINDS}), frozenset(origin.lower() for origin in experiment.origins))
+    origins = frozenset(origin.lower() for origin in experiment.origins)
+    site = Site(hosts, frozenset({JSON, *KINDS}), origins, option="allowed_hosts=[NAME]")
 
     def check(method: str, headers: Mapping[str, str]) -> None:
         try:

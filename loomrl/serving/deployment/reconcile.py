@@ -14,7 +14,7 @@ from loomrl.serving.repeat import cancel_task
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, last_change, list_tests
 from loomrl.store.endpoints import Endpoint, State, list_endpoints
-from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.replicas import GONE_S, Replica, ReplicaRole, ReplicaState, live_replicas
 
 log = redacted_logger(__name__)
 PACE_S = 0.25
@@ -38,6 +38,8 @@ class StoredView:
         self._change = 0
         self._links: dict[str, ChannelLink] = {}
         self._groups: Mapping[str, tuple[ChannelLink, ...]] = {}
+        self._late: frozenset[ChannelLink] = frozenset()
+        """Those whose heartbeat is overdue: they may be busy, and are asked where no other is up."""
         self._opening: dict[str, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -73,12 +75,14 @@ class StoredView:
         links = self._groups.get(policy, ())
         if len(links) < 2 and not any(link.is_lost for link in links):
             return links
-        return sorted((link for link in links if not link.is_lost), key=lambda link: link.busy)
+        there = [link for link in links if not link.is_lost]
+        heard = [link for link in there if link not in self._late]
+        return sorted(heard or there, key=lambda link: link.busy)
 
     async def look(self) -> None:
         """Read LoomDB now; wait for replicas that are new to be linked."""
         try:
-            self._change, endpoints, tests, replicas = await asyncio.to_thread(self._read)
+            self._change, endpoints, tests, replicas, live = await asyncio.to_thread(self._read)
         except StoreError as error:
             log.warning("LoomDB cannot be read, the last known state holds: %s", error)
             return
@@ -86,7 +90,9 @@ class StoredView:
         for address in [*self._links]:
             if self._links[address].is_lost or address not in wanted:
                 self._drop(address)
-        for address in wanted:
+        # one that is gone closes its connection: as long as that holds, a late heartbeat means that it is busy
+        self._late = frozenset(link for address, link in self._links.items() if address not in live)
+        for address in wanted.keys() & live:
             if address not in self._links and address not in self._opening:
                 self._opening[address] = asyncio.create_task(self._open(address))
         if awaited := self._links_to_await(endpoints, wanted):
@@ -106,13 +112,15 @@ class StoredView:
         new = [address for address, each in wanted.items() if each.policy in policies - linked]
         return [self._opening[address] for address in new if address in self._opening]
 
-    def _read(self) -> tuple[int, list[Endpoint], list[AbTest], list[Replica]]:
+    def _read(self) -> tuple[int, list[Endpoint], list[AbTest], list[Replica], set[str]]:
+        """The last change, the endpoints, their tests, the replicas, and the addresses of those heard of lately."""
         change = last_change(self._db)  # before what it stands for: a change after it leads to another look
-        replicas = live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only)
+        replicas = live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only, dead_s=GONE_S)
+        live = {each.address for each in live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only)}
         endpoints = [each for each in list_endpoints(self._db) if self._only in (None, each.name)]
         now = time.time()
         tests = [each for each in list_tests(self._db) if each.is_running(now)]
-        return change, endpoints, tests, [each for each in replicas if each.state is ReplicaState.READY]
+        return change, endpoints, tests, [each for each in replicas if each.state is ReplicaState.READY], live
 
     async def _keep_looking(self) -> None:
         loop = asyncio.get_running_loop()
