@@ -111,7 +111,7 @@ class Trainee:
 
         A ConfigError if it has another shape.
         """
-        found = torch.load(io.BytesIO(state), weights_only=True)
+        found = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
         pairs = found["factors"]
         shapes = {name: [factor.shape for factor in pair] for name, pair in pairs.items()}
         if shapes != {name: [factor.shape for factor in pair] for name, pair in self.factors.items()}:

@@ -221,7 +221,9 @@ class TinkerService:
         """A training's model."""
         await self._session(caller, model.partition(":")[0])
         about = await self._about(model)
-        data = {"model_name": about.base_model, "tokenizer_id": str(self._base.folder)}
+        known = about.base_model in self._base.settings.aliases  # then the client knows where its tokenizer is
+        tokenizer = None if known else str(self._base.folder)
+        data = {"model_name": about.base_model, "tokenizer_id": tokenizer}
         lora = {"is_lora": True, "lora_rank": about.shape.rank}
         return {"type": "get_info", "model_data": data, "model_id": model, "model_name": about.base_model, **lora}
 

@@ -140,9 +140,7 @@ def open_base(folder: Path, db: LoomDB, kind: str = "llama", **settings: Any) ->
     save_model(tiny_model(kind), tiny_tokenizer(), folder / kind)
     places = {"store_url": f"sqlite:///{folder}/loom.db", "artifact_url": f"{folder}/artifacts"}
     shape = {"context": 64, "slots": 4, "pass_tokens": 32}
-    opened = OpenBase(RemoteTraining(base=str(folder / kind), **places, **{**shape, **settings}), db)
-    opened.names = ("tiny", *opened.names)
-    return opened
+    return OpenBase(RemoteTraining(base=str(folder / kind), aliases=("tiny",), **places, **{**shape, **settings}), db)
 
 
 @pytest.fixture(scope="module")
@@ -364,6 +362,8 @@ async def train_save_and_go_on(base: OpenBase, db: LoomDB) -> None:
     await hand.learn(datum(1))
     await hand.step(0.05)
     path = (await hand.act("save_weights", path="first"))["path"]
+    told = (await hand.ask("get_info", {"model_id": hand.model})).json()
+    assert (told["lora_rank"], told["model_name"], told["model_data"]["tokenizer_id"]) == (3, "tiny", None)
     version = POLICIES.latest(db, run=hand.model.replace(":train:", "-"), limit=1)[0]
     assert source_of(version.id, db).version == version.id
     expected = read(await hand.learn(datum(9), forward=True))[1][0]
