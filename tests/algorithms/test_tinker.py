@@ -44,7 +44,7 @@ def datum(seed: int, length: int = 9, **columns: Sequence[float]) -> Datum:
     return {"ids": ids[:-1], "target_tokens": ids[1:], **weights, **columns}
 
 
-def encoded(
+def encode(
     model: str, seq: int, data: Sequence[Datum], loss: str, *, forward: bool = False, **settings: float
 ) -> bytes:
     asked = message("ForwardBackwardRequest")(model_id=model, seq_id=seq, loss_fn=loss, forward_only=forward)
@@ -101,7 +101,7 @@ class Hand:
 
     async def learn(self, *data: Datum, loss: str = "cross_entropy", **settings: Any) -> Any:
         self.seq += 1
-        return await self.get("forward_backward", encoded(self.model, self.seq, data, loss, **settings))
+        return await self.get("forward_backward", encode(self.model, self.seq, data, loss, **settings))
 
     async def step(self, rate: float = 0.01) -> Any:
         return await self.act("optim_step", adam_params={"learning_rate": rate, "eps": 1e-8})
@@ -234,7 +234,9 @@ async def test_a_server_killed_between_any_two_calls_has_lost_nothing(
         monkeypatch.setattr(service_module, "REPEAT_S", repeat_s)
         hand = await Hand(app(base, db)).begin()
 
-        async def killed(path: str, body: Any = None, *, hand: Hand = hand, ask: Any = hand.ask) -> httpx.Response:
+        async def ask_and_kill(
+            path: str, body: Any = None, *, hand: Hand = hand, ask: Any = hand.ask
+        ) -> httpx.Response:
             answer: httpx.Response = await ask(path, body)
             if path != "retrieve_future":  # taken, perhaps done, and its result not fetched
                 for task in asyncio.all_tasks():
@@ -243,7 +245,7 @@ async def test_a_server_killed_between_any_two_calls_has_lost_nothing(
                 hand.http = Hand(app(base, db)).http
             return answer
 
-        hand.ask = killed  # type: ignore[method-assign]
+        hand.ask = ask_and_kill  # type: ignore[method-assign]
         assert await work(hand, 5) == expected
         assert read(await hand.result(f"{hand.model}:1"))[0] == expected[0][0]
 
@@ -252,12 +254,12 @@ async def test_a_request_sent_twice_or_out_of_order_is_done_once_in_order(base: 
     served = app(base, db)
     hand = await Hand(served).begin()
     data = [datum(1), datum(2)]
-    late = await hand.ask("forward_backward", encoded(hand.model, 2, data[1:], "cross_entropy"))
+    late = await hand.ask("forward_backward", encode(hand.model, 2, data[1:], "cross_entropy"))
     pending = asyncio.create_task(hand.result(late.json()["request_id"]))
     await asyncio.sleep(0.05)
     assert not pending.done()
     for _ in range(2):
-        sent = await hand.ask("forward_backward", encoded(hand.model, 1, data[:1], "cross_entropy"))
+        sent = await hand.ask("forward_backward", encode(hand.model, 1, data[:1], "cross_entropy"))
     await pending
     norm = (await hand.get("optim_step", {"model_id": hand.model, "seq_id": 3, "adam_params": {}}))["metrics"]
     await hand.result(sent.json()["request_id"])
