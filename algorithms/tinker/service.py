@@ -115,7 +115,7 @@ class TinkerService:
 
     async def create_session(self, caller: Caller, asked: CreateSessionBody) -> Mapping[str, Any]:
         """Open a session of this caller."""
-        session = f"remote-{secrets.token_hex(6)}"
+        session = f"{self._base.settings.name}-{secrets.token_hex(6)}"
         about = {"key": caller.key, "at": time.time(), "over": None, **asked.model_dump(mode="json")}
         await asyncio.to_thread(self._notes.keep, SESSIONS + session, json.dumps(about))
         return {"type": "create_session", "session_id": session}

@@ -220,7 +220,8 @@ class ServingExperiment(Root):
 class RemoteTraining(Root):
     """The service of `loomrl serve --train`: a base that callers train adapters on, each with a loop of their own."""
 
-    name: str = "remote"
+    name: str = Field("remote", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)
+    """Beginning of the names of sessions, and so of the runs that they make."""
     base: Annotated[str, Field(min_length=1)]
     """The base: a model's folder, a GGUF file or `package:NAME`."""
     context: PositiveInt = 4096
@@ -229,7 +230,7 @@ class RemoteTraining(Root):
     """Number format of the base. What is trained is float32."""
     slots: PositiveInt = 64
     """Sequences that are sampled at once, or fewer where the memory has room for fewer."""
-    pass_tokens: PositiveInt = 2048
+    pass_tokens: PositiveInt = 1024
     """Maximum tokens of a training pass, including padding; one longer sequence is a pass of its own."""
     resident: PositiveInt = 8
     """Trainings in memory, and adapters to sample from; the longest idle ones are read again when they are needed."""

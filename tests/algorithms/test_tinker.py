@@ -217,40 +217,37 @@ async def work(hand: Hand, seed: int) -> list[Any]:
     return [(loss, [array.tolist() for array in arrays]) for loss, arrays in found]
 
 
-@pytest.mark.parametrize("resident", [8, 1])
 async def test_sessions_on_one_base_do_not_disturb_each_other(
-    base: OpenBase, db: LoomDB, resident: int, monkeypatch: pytest.MonkeyPatch
+    base: OpenBase, db: LoomDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "settings", base.settings.override({"resident": resident}))
-    served = app(base, db)
-    alone = [await work(await Hand(served).begin(rank=rank), rank) for rank in (2, 3)]
-    together = [await Hand(served).begin(rank=rank) for rank in (2, 3)]
-    assert await asyncio.gather(*(work(hand, rank) for hand, rank in zip(together, (2, 3), strict=True))) == alone
+    alone = [await work(await Hand(app(base, db)).begin(rank=rank), rank) for rank in (2, 3)]
+    for resident in (8, 1):  # with room for one, they take turns in memory
+        monkeypatch.setattr(base, "settings", base.settings.override({"resident": resident}))
+        served = app(base, db)
+        together = [await Hand(served).begin(rank=rank) for rank in (2, 3)]
+        assert await asyncio.gather(*(work(hand, rank) for hand, rank in zip(together, (2, 3), strict=True))) == alone
 
 
-@pytest.mark.parametrize("repeat_s", [0.0, 1e9], ids=["every step saved", "nothing saved"])
 async def test_a_server_killed_between_any_two_calls_has_lost_nothing(
-    base: OpenBase, db: LoomDB, repeat_s: float, monkeypatch: pytest.MonkeyPatch
+    base: OpenBase, db: LoomDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "REPEAT_S", repeat_s)
-    never = await Hand(app(base, db)).begin()
-    expected = await work(never, 5)
-    hand = await Hand(app(base, db)).begin()
+    expected = await work(await Hand(app(base, db)).begin(), 5)
+    for repeat_s in (0.0, 1e9):  # every step is saved, or none
+        monkeypatch.setattr(service_module, "REPEAT_S", repeat_s)
+        hand = await Hand(app(base, db)).begin()
 
-    async def killed(path: str, body: Any = None) -> httpx.Response:
-        answer = await ask(path, body)
-        if path != "retrieve_future":  # taken, perhaps done, and its result not fetched
-            for task in asyncio.all_tasks():
-                if "TinkerService" in getattr(task.get_coro(), "__qualname__", ""):
-                    task.cancel()
-            hand.http = Hand(app(base, db)).http
-        return answer
+        async def killed(path: str, body: Any = None, *, hand: Hand = hand, ask: Any = hand.ask) -> httpx.Response:
+            answer: httpx.Response = await ask(path, body)
+            if path != "retrieve_future":  # taken, perhaps done, and its result not fetched
+                for task in asyncio.all_tasks():
+                    if "TinkerService" in getattr(task.get_coro(), "__qualname__", ""):
+                        task.cancel()
+                hand.http = Hand(app(base, db)).http
+            return answer
 
-    ask = hand.ask
-    hand.ask = killed  # type: ignore[method-assign]
-    assert await work(hand, 5) == expected
-    first = f"{hand.model}:1"
-    assert read(await hand.result(first))[0] == expected[0][0]
+        hand.ask = killed  # type: ignore[method-assign]
+        assert await work(hand, 5) == expected
+        assert read(await hand.result(f"{hand.model}:1"))[0] == expected[0][0]
 
 
 async def test_a_request_sent_twice_or_out_of_order_is_done_once_in_order(base: OpenBase, db: LoomDB) -> None:
@@ -340,12 +337,15 @@ async def test_a_sampler_keeps_its_weights_while_the_training_goes_on(base: Open
     assert np.abs(found[1:] - logp).max() < 1e-4
 
 
-async def test_an_answer_ends_at_a_stop_string_and_keeps_its_tokens(base: OpenBase, db: LoomDB) -> None:
+async def test_an_answer_ends_at_a_stop_string_and_obeys_top_k(base: OpenBase, db: LoomDB) -> None:
     hand = await Hand(app(base, db)).begin()
     sampler = await hand.sampler()
     free = (await hand.sample(sampler, [7, 8], max_tokens=12, seed=5)).sequences[0]
     ids = np.frombuffer(free.tokens, np.int32).tolist()
     text = tiny_tokenizer().decode(ids[4:6])
+    likeliest = (await hand.sample(sampler, [7, 8], seq=2, max_tokens=12, temperature=0.0)).sequences[0]
+    only = (await hand.sample(sampler, [7, 8], seq=3, max_tokens=12, seed=5, top_k=1)).sequences[0]
+    assert only.tokens == likeliest.tokens != free.tokens
     cut = (await hand.sample(sampler, [7, 8], seq=1, max_tokens=12, seed=5, stop=text)).sequences[0]
     got = np.frombuffer(cut.tokens, np.int32).tolist()
     assert text in tiny_tokenizer().decode(got)
