@@ -84,7 +84,7 @@ class FormTrial:
         self._end: Callable[[], object] = lambda: None
 
     async def translate(self, form: Form) -> str:
-        """The form as a grammar of llguidance; Unsupported if it has a fault, or takes too much to compile."""
+        """The form in llguidance's Lark; Unsupported if it has a fault, or takes too much to compile."""
         tried = self._tried.get(form)
         if tried is None:
             tried = await asyncio.get_running_loop().run_in_executor(self.thread, self._try, form)
