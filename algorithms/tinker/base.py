@@ -77,7 +77,7 @@ class OpenBase(Closing):
             raise ConfigError(f"base={settings.base!r} sees pictures, and here only text is trained on. Take another.")
         self.settings = settings
         self.folder = folder
-        self.names = tuple(dict.fromkeys((settings.base, str(folder))))
+        self.names = tuple(dict.fromkeys((settings.base, str(folder), *settings.aliases)))
         """The names that callers may give."""
         self.context = longest_context(folder, settings.context)
         device = "cuda" if torch.cuda.is_available() else "cpu"

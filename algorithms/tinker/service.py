@@ -78,7 +78,7 @@ class Resident:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     worker: asyncio.Task[None] | None = None
     gone: bool = False
-    """It is no longer in memory; whoever waits for a result asks again."""
+    """It is no longer in memory: a client that waits for a result asks again."""
 
     @property
     def is_idle(self) -> bool:
@@ -145,7 +145,7 @@ class TinkerService:
         return {}
 
     async def _session(self, caller: Caller, session: str) -> dict[str, Any]:
-        """What is noted of a session that goes on and is the caller's."""
+        """The note on a session that is the caller's and not over; else a TinkerRefusal."""
         text = await asyncio.to_thread(self._notes.find, SESSIONS + session)
         if text is None:
             raise TinkerRefusal(404, f"session {session!r:.100} is unknown here. Create one.")
@@ -208,7 +208,7 @@ class TinkerService:
             raise ConfigError("base_model " + unknown("base", name, self._base.names))
 
     async def _about(self, model: str, *, by_run: bool = False) -> RemoteRun:
-        """What a training began with, by its model or its run."""
+        """The beginning of a training, by its model or its run."""
         if by_run:
             session, _, number = model.rpartition("-")
             model = f"{session}:train:{number}"
@@ -221,7 +221,9 @@ class TinkerService:
         """A training's model."""
         await self._session(caller, model.partition(":")[0])
         about = await self._about(model)
-        data = {"model_name": about.base_model, "tokenizer_id": str(self._base.folder)}
+        known = about.base_model in self._base.settings.aliases  # then the client knows where its tokenizer is
+        tokenizer = None if known else str(self._base.folder)
+        data = {"model_name": about.base_model, "tokenizer_id": tokenizer}
         lora = {"is_lora": True, "lora_rank": about.shape.rank}
         return {"type": "get_info", "model_data": data, "model_id": model, "model_name": about.base_model, **lora}
 
@@ -229,12 +231,14 @@ class TinkerService:
         """Take a request of a training; its future's id, once it is in the journal."""
         if verb == "forward_backward":
             asked = parse_request(body)
-            model, seq = asked.model_id, asked.seq_id
+            model = asked.model_id
+            seq = asked.seq_id
         else:
             told = _read_object(verb, body)
             if verb == "load_weights" and told.get("session_id") is not None:
                 return await self._create_from(caller, LoadWeightsBody.parse(told, origin=verb))
-            model, seq = told.get("model_id"), told.get("seq_id")
+            model = told.get("model_id")
+            seq = told.get("seq_id")
         if not isinstance(model, str) or not isinstance(seq, int) or seq < 1:
             raise ConfigError(f"{verb}: model_id={model!r:.100} and seq_id={seq!r:.20}: a name and a number from 1 on.")
         await self._session(caller, model.partition(":")[0])
@@ -349,7 +353,7 @@ class TinkerService:
         return {"type": "create_sampling_session", "sampling_session_id": sampler}
 
     async def sampler(self, caller: Caller, sampler: str) -> Mapping[str, Any]:
-        """What a sampler samples from."""
+        """A sampler, as the client reads it."""
         await self._version(caller, sampler)
         return {"sampler_id": sampler, "base_model": self._base.names[0]}
 
@@ -384,7 +388,7 @@ class TinkerService:
             del self._samples[id]
 
     async def _release_samplers(self, about: RemoteRun) -> None:
-        """Let go of the training's earlier samplers that nobody uses any more; their weights may be pruned then."""
+        """Let go of the training's earlier samplers that are not used any more; their weights may be pruned then."""
         notes = await asyncio.to_thread(list_notes, self._db, f"{SAMPLERS}{about.session}:")
         now = time.monotonic()
         own = [key for key, version in notes.items() if version.rpartition("/")[0] == about.run]
@@ -473,7 +477,7 @@ class TinkerService:
         return {}
 
     async def weights_info(self, path: str) -> Mapping[str, Any]:
-        """What is saved under a path."""
+        """The shape of the adapter that is saved under a path."""
         version = await asyncio.to_thread(find_path, self._db, path)
         run = POLICIES.require(self._db, version).run
         about = await self._about(run, by_run=True)

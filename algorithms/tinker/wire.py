@@ -307,7 +307,7 @@ class PromptBody(Config):
     chunks: tuple[ChunkBody, ...]
 
 
-class SamplingBody(Config):
+class SamplingParamsBody(Config):
     """How to sample."""
 
     max_tokens: PositiveInt | None = None
@@ -325,7 +325,7 @@ class SampleBody(Config):
     type: Literal["sample"] = "sample"
     num_samples: int = Field(1, ge=1, le=1024)
     prompt: PromptBody
-    sampling_params: SamplingBody
+    sampling_params: SamplingParamsBody
     sampling_session_id: str
     seq_id: int = Field(ge=0)
     prompt_logprobs: bool | None = None

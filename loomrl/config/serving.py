@@ -224,6 +224,8 @@ class RemoteTraining(Root):
     """Beginning of the names of sessions, and so of the runs that they make."""
     base: Annotated[str, Field(min_length=1)]
     """The base: a model's folder, a GGUF file or `package:NAME`."""
+    aliases: tuple[str, ...] = ()
+    """Further names by which callers may know it, such as its name on the Hugging Face hub."""
     context: PositiveInt = 4096
     """Maximum tokens of a sequence, or as many as the model has positions for."""
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -44,7 +44,7 @@ def datum(seed: int, length: int = 9, **columns: Sequence[float]) -> Datum:
     return {"ids": ids[:-1], "target_tokens": ids[1:], **weights, **columns}
 
 
-def encoded(
+def encode(
     model: str, seq: int, data: Sequence[Datum], loss: str, *, forward: bool = False, **settings: float
 ) -> bytes:
     asked = message("ForwardBackwardRequest")(model_id=model, seq_id=seq, loss_fn=loss, forward_only=forward)
@@ -101,7 +101,7 @@ class Hand:
 
     async def learn(self, *data: Datum, loss: str = "cross_entropy", **settings: Any) -> Any:
         self.seq += 1
-        return await self.get("forward_backward", encoded(self.model, self.seq, data, loss, **settings))
+        return await self.get("forward_backward", encode(self.model, self.seq, data, loss, **settings))
 
     async def step(self, rate: float = 0.01) -> Any:
         return await self.act("optim_step", adam_params={"learning_rate": rate, "eps": 1e-8})
@@ -140,9 +140,7 @@ def open_base(folder: Path, db: LoomDB, kind: str = "llama", **settings: Any) ->
     save_model(tiny_model(kind), tiny_tokenizer(), folder / kind)
     places = {"store_url": f"sqlite:///{folder}/loom.db", "artifact_url": f"{folder}/artifacts"}
     shape = {"context": 64, "slots": 4, "pass_tokens": 32}
-    opened = OpenBase(RemoteTraining(base=str(folder / kind), **places, **{**shape, **settings}), db)
-    opened.names = ("tiny", *opened.names)
-    return opened
+    return OpenBase(RemoteTraining(base=str(folder / kind), aliases=("tiny",), **places, **{**shape, **settings}), db)
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +234,9 @@ async def test_a_server_killed_between_any_two_calls_has_lost_nothing(
         monkeypatch.setattr(service_module, "REPEAT_S", repeat_s)
         hand = await Hand(app(base, db)).begin()
 
-        async def killed(path: str, body: Any = None, *, hand: Hand = hand, ask: Any = hand.ask) -> httpx.Response:
+        async def ask_and_kill(
+            path: str, body: Any = None, *, hand: Hand = hand, ask: Any = hand.ask
+        ) -> httpx.Response:
             answer: httpx.Response = await ask(path, body)
             if path != "retrieve_future":  # taken, perhaps done, and its result not fetched
                 for task in asyncio.all_tasks():
@@ -245,7 +245,7 @@ async def test_a_server_killed_between_any_two_calls_has_lost_nothing(
                 hand.http = Hand(app(base, db)).http
             return answer
 
-        hand.ask = killed  # type: ignore[method-assign]
+        hand.ask = ask_and_kill  # type: ignore[method-assign]
         assert await work(hand, 5) == expected
         assert read(await hand.result(f"{hand.model}:1"))[0] == expected[0][0]
 
@@ -254,12 +254,12 @@ async def test_a_request_sent_twice_or_out_of_order_is_done_once_in_order(base: 
     served = app(base, db)
     hand = await Hand(served).begin()
     data = [datum(1), datum(2)]
-    late = await hand.ask("forward_backward", encoded(hand.model, 2, data[1:], "cross_entropy"))
+    late = await hand.ask("forward_backward", encode(hand.model, 2, data[1:], "cross_entropy"))
     pending = asyncio.create_task(hand.result(late.json()["request_id"]))
     await asyncio.sleep(0.05)
     assert not pending.done()
     for _ in range(2):
-        sent = await hand.ask("forward_backward", encoded(hand.model, 1, data[:1], "cross_entropy"))
+        sent = await hand.ask("forward_backward", encode(hand.model, 1, data[:1], "cross_entropy"))
     await pending
     norm = (await hand.get("optim_step", {"model_id": hand.model, "seq_id": 3, "adam_params": {}}))["metrics"]
     await hand.result(sent.json()["request_id"])
@@ -364,6 +364,8 @@ async def train_save_and_go_on(base: OpenBase, db: LoomDB) -> None:
     await hand.learn(datum(1))
     await hand.step(0.05)
     path = (await hand.act("save_weights", path="first"))["path"]
+    told = (await hand.ask("get_info", {"model_id": hand.model})).json()
+    assert (told["lora_rank"], told["model_name"], told["model_data"]["tokenizer_id"]) == (3, "tiny", None)
     version = POLICIES.latest(db, run=hand.model.replace(":train:", "-"), limit=1)[0]
     assert source_of(version.id, db).version == version.id
     expected = read(await hand.learn(datum(9), forward=True))[1][0]

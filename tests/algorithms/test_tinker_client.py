@@ -34,7 +34,7 @@ def command(folder: Path, base: str, port: int = 0) -> list[str]:
 
 @contextmanager
 def serving(folder: Path, base: str) -> Iterator[dict[str, Any]]:
-    """What `loomrl serve --train` says of itself."""
+    """The first line of `loomrl serve --train --json`."""
     with (folder / "err").open("w") as err:
         server = subprocess.Popen(command(folder, base), stdout=subprocess.PIPE, stderr=err, text=True, cwd=folder)
     try:
@@ -47,8 +47,8 @@ def serving(folder: Path, base: str) -> Iterator[dict[str, Any]]:
         server.communicate(timeout=60)
 
 
-def told(*words: str, folder: Path) -> str:
-    """What a program of the client's environment prints."""
+def run_client(*words: str, folder: Path) -> str:
+    """The output of a program in the client's environment."""
     done = subprocess.run([TINKER, *words], capture_output=True, text=True, cwd=folder, env={**os.environ, **QUIET})
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     return done.stdout
@@ -67,10 +67,10 @@ def test_the_client_s_losses_are_those_of_a_plain_torch_loop(
     if killed:
         server = json.dumps(command(tmp_path, tiny, unused_tcp_port))
         url = f"http://127.0.0.1:{unused_tcp_port}"
-        printed = told(str(SCRIPT), url, tiny, json.dumps(BATCHES), server, folder=tmp_path)
+        printed = run_client(str(SCRIPT), url, tiny, json.dumps(BATCHES), server, folder=tmp_path)
     else:
         with serving(tmp_path, tiny) as served:
-            printed = told(str(SCRIPT), served["url"], tiny, json.dumps(BATCHES), folder=tmp_path)
+            printed = run_client(str(SCRIPT), served["url"], tiny, json.dumps(BATCHES), folder=tmp_path)
     found = json.loads(printed.splitlines()[-1])
     plain = PlainLoop.of(rank=3)
     assert found["losses"] == pytest.approx([plain.learn(*batch) for batch in BATCHES], abs=1e-4)
@@ -110,7 +110,7 @@ def test_the_cookbook_s_supervised_recipe_trains_smollm2(tmp_path: Path, smol: s
     ]
     (tmp_path / "chats.jsonl").write_text("\n".join(lines))
     with serving(tmp_path, smol) as served:
-        told(
+        run_client(
             "-m", "tinker_cookbook.recipes.chat_sl.train", f"model_name={smol}", f"base_url={served['url']}",
             f"dataset={tmp_path}/chats.jsonl", "renderer_name=qwen3_instruct", f"log_path={tmp_path}/log",
             "behavior_if_log_dir_exists=delete", "batch_size=6", "max_length=128", "lora_rank=8", "num_epochs=3",
@@ -124,7 +124,7 @@ def test_the_cookbook_s_supervised_recipe_trains_smollm2(tmp_path: Path, smol: s
 @needs("SmolLM2")
 def test_the_cookbook_s_reinforcement_recipe_trains_smollm2(tmp_path: Path, smol: str) -> None:
     with serving(tmp_path, smol) as served:
-        told(
+        run_client(
             "-m", "tinker_cookbook.recipes.math_rl.train", "env=arithmetic", f"model_name={smol}",
             f"base_url={served['url']}", "renderer_name=qwen3_instruct", "loss_fn=importance_sampling",
             f"log_path={tmp_path}/log", "behavior_if_log_dir_exists=delete", "group_size=4", "groups_per_batch=8",
