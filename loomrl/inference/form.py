@@ -35,16 +35,19 @@ class FormMatcher:
     def __init__(self, matcher: LLMatcher, *, end: int, stop: Collection[int]) -> None:
         self._matcher = matcher
         self._end = end
-        self._stop = np.array(sorted(stop), np.int64)
+        self._stop = frozenset(stop)
+        bits: dict[int, int] = {}
+        for id in stop:
+            bits[id >> 3] = bits.get(id >> 3, 0) | 1 << (id & 7)
+        self._stop_bytes = np.array(list(bits))
+        self._stop_bits = np.array(list(bits.values()), np.uint8)
 
     def allowed(self) -> NDArray[np.uint8]:
         """The ids that may come next, as bits `B`; those that end the answer only where the form may end."""
         allowed_B = np.frombuffer(self._matcher.compute_bitmask(), np.uint8).copy()
         may_end = allowed_B[self._end >> 3] >> (self._end & 7) & 1
-        byte = self._stop >> 3
-        bit = (1 << (self._stop & 7)).astype(np.uint8)
-        np.bitwise_and.at(allowed_B, byte, ~bit)
-        np.bitwise_or.at(allowed_B, byte, bit * may_end)
+        allowed_B[self._stop_bytes] &= ~self._stop_bits
+        allowed_B[self._stop_bytes] |= self._stop_bits * may_end
         return allowed_B
 
     def take(self, id: int) -> str:
@@ -84,7 +87,7 @@ class FormTrial:
         self._end: Callable[[], object] = lambda: None
 
     async def translate(self, form: Form) -> str:
-        """The form as a grammar of llguidance; Unsupported if it has a fault, or takes too much to compile."""
+        """The form in llguidance's Lark; Unsupported if it has a fault, or takes too much to compile."""
         tried = self._tried.get(form)
         if tried is None:
             tried = await asyncio.get_running_loop().run_in_executor(self.thread, self._try, form)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -126,16 +127,35 @@ def test_rows_without_a_form_draw_the_same_bits_beside_one_that_has_it(top_p: fl
     given = [torch.tensor([0, 0.7, 1, 1.3, 0, 1]).double(), None if top_p is None else torch.full((6,), top_p)]
     uniform_N = torch.rand(6, generator=rng, dtype=torch.float64)
     row_M = torch.tensor([0, 3])
-    shifted = ShiftedOdds(row_M, logits_NV[row_M].masked_fill(torch.arange(VOCABULARY) > 9, -torch.inf))
+    bent_MV = logits_NV[row_M] + 0.02 * torch.arange(VOCABULARY)
+    allowed_V = torch.arange(VOCABULARY) < 10
+    formed_F = torch.tensor([0, 5])
+    allowed_NV = torch.ones(6, VOCABULARY, dtype=torch.bool)
+    allowed_NV[formed_F] = allowed_V
+    shifted = ShiftedOdds(row_M, bent_MV, allowed_NV)
     plain = draw(logits_NV, *given, uniform_N)
     beside = draw(logits_NV, *given, uniform_N, shifted)
-    others = [1, 2, 4, 5]
+    others = [1, 2, 4]
     for mine, theirs in zip(plain[:3], beside[:3], strict=True):
         assert torch.equal(mine[others], theirs[others])
     assert torch.equal(plain.logp_NV, beside.logp_NV)
     assert not plain.shift_N.any()
-    assert (beside.token_N[row_M] <= 9).all()
-    assert (beside.shift_N[row_M] > 0).all()
+    assert (beside.token_N[formed_F] < 10).all()
+    odds_NV = logits_NV.clone()
+    odds_NV[row_M] = bent_MV
+    odds_NV[formed_F] = odds_NV[formed_F].masked_fill(~allowed_V, -torch.inf)
+    scale_N1 = torch.where(given[0] == 0, 1, given[0])[:, None]
+    shift_NV = torch.log_softmax(odds_NV / scale_N1, -1) - torch.log_softmax(logits_NV / scale_N1, -1)
+    torch.testing.assert_close(beside.shift_N, shift_NV.gather(1, beside.token_N[:, None])[:, 0].float())
+
+
+def test_form_that_leaves_what_is_all_but_impossible_draws_it_by_its_own_odds() -> None:
+    logits_NV = torch.tensor([[0.0, -2000.0, -2000.0], [0.0, -2000.0, -1999.0]])
+    allowed_NV = torch.tensor([[False, True, True]] * 2)
+    shifted = ShiftedOdds(torch.zeros(0, dtype=torch.long), torch.zeros(0, 3), allowed_NV)
+    found = draw(logits_NV, torch.tensor([1.0, 0.0]).double(), None, torch.tensor([0.49, 0.0]).double(), shifted)
+    assert found.token_N.tolist() == [1, 2]
+    torch.testing.assert_close(found.shift_N, torch.tensor([2000 - math.log(2), 1999 - math.log(1 + math.exp(-1))]))
 
 
 async def test_answer_stays_in_its_form_while_weights_change_and_streams_its_shifts(
