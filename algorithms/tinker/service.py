@@ -48,11 +48,15 @@ AGAIN_S = 0.2
 """Delay before a client asks again, which does so at once, for a training that left memory."""
 SAMPLER_S = 3600.0
 """Time without use after which an earlier sampler of a training may lose its weights."""
+ABANDONED_S = 86_400.0
+"""Time without a sign of life, of which clients give six a minute, after which a session is ended."""
 SAMPLES = 4096
 """Requests for samples that are open or not fetched yet; further ones are refused, and the client comes again."""
 FETCHED_S = 60.0
 """Time for which samples that were handed out are kept."""
+SEEN_S = 3600.0
 SESSIONS = "tinker/session/"
+SEEN = "tinker/seen/"
 MODELS = "tinker/model/"
 CHANGING = ("forward_backward", "optim_step", "load_weights")
 """Requests that are done again after a restart, though their results are known: the rest leaves the weights alone."""
@@ -110,24 +114,46 @@ class TinkerService:
         """By model, the one that was used last at the end."""
         self._samples: dict[str, OpenSample] = {}
         self._sampled_at: dict[str, float] = {}
+        self._seen_at: dict[str, float] = {}
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
     async def create_session(self, caller: Caller, asked: CreateSessionBody) -> Mapping[str, Any]:
         """Open a session of this caller."""
         session = f"{self._base.settings.name}-{secrets.token_hex(6)}"
-        about = {"key": caller.key, "at": time.time(), "over": None, **asked.model_dump(mode="json")}
+        told = asked.model_dump(mode="json")
+        about = {"key": caller.key, "base": self._base.identity, "at": time.time(), "over": None, **told}
         await asyncio.to_thread(self._notes.keep, SESSIONS + session, json.dumps(about))
+        try:
+            await self._end_abandoned()
+        except LoomError as error:
+            log.warning("an abandoned session could not be ended: %s", error)
         return {"type": "create_session", "session_id": session}
 
     async def beat(self, caller: Caller, session: str) -> Mapping[str, Any]:
-        """A sign of life. Sessions need none: an idle one goes to the artifacts and comes back."""
+        """A sign of life, noted once in a while. An idle session goes to the artifacts and comes back."""
         await self._session(caller, session)
+        if time.time() - self._seen_at.get(session, 0.0) > SEEN_S:
+            self._seen_at[session] = time.time()
+            await asyncio.to_thread(self._notes.keep, SEEN + session, str(time.time()))
         return {"type": "session_heartbeat"}
 
     async def finish(self, caller: Caller, session: str, reason: str) -> Mapping[str, Any]:
         """End a session: its trainings are saved and their runs finished, its samplers and results let go of."""
-        about = await self._session(caller, session)
+        await self._end(session, await self._session(caller, session), reason)
+        return {}
+
+    async def _end_abandoned(self) -> None:
+        """End the sessions on this base whose clients are gone without a word."""
+        seen = await asyncio.to_thread(list_notes, self._db, SEEN)
+        for key, text in (await asyncio.to_thread(list_notes, self._db, SESSIONS)).items():
+            session = key.removeprefix(SESSIONS)
+            about = json.loads(text)
+            silent_s = time.time() - float(seen.get(SEEN + session, about["at"]))
+            if about["over"] is None and about["base"] == self._base.identity and silent_s > ABANDONED_S:
+                await self._end(session, about, "abandoned")
+
+    async def _end(self, session: str, about: Mapping[str, Any], reason: str) -> None:
         for model in await self._models(session):
             resident = await self._resident(model)
             await resident.settle()
@@ -141,8 +167,8 @@ class TinkerService:
             await asyncio.to_thread(resident.training.journal.clear)
         for sampler in await asyncio.to_thread(list_notes, self._db, f"{SAMPLERS}{session}:"):
             await asyncio.to_thread(self._notes.drop, sampler)
+        await asyncio.to_thread(self._notes.drop, SEEN + session)
         await asyncio.to_thread(self._notes.keep, SESSIONS + session, json.dumps({**about, "over": reason}))
-        return {}
 
     async def _session(self, caller: Caller, session: str) -> dict[str, Any]:
         """The note on a session that is the caller's and not over; else a TinkerRefusal."""

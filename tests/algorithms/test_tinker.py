@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -390,6 +391,23 @@ async def train_save_and_go_on(base: OpenBase, db: LoomDB) -> None:
     assert RUNS.require(db, run).status is RunStatus.FINISHED
     assert [each["id"] for each in lineage(db, f"{run}/1")["ancestors"]] == [f"{run}/0", version.id]
     assert (await child.ask("session_heartbeat", {"session_id": session})).status_code == 410
+
+
+async def test_a_session_whose_client_is_gone_is_ended_and_what_it_saved_stays(base: OpenBase, db: LoomDB) -> None:
+    served = app(base, db)
+    gone = await Hand(served).begin()
+    await gone.learn(datum(1))
+    await gone.step()
+    path = (await gone.act("save_weights", path="kept"))["path"]
+    session = {"session_id": gone.model.partition(":")[0]}
+    await gone.ask("session_heartbeat", session)
+    assert (await Hand(served).begin()).model
+    assert (await gone.ask("session_heartbeat", session)).status_code == 200
+    Notes(db).keep(f"tinker/seen/{session['session_id']}", str(time.time() - 100_000))
+    other = await Hand(served).begin()
+    assert (await gone.ask("session_heartbeat", session)).status_code == 410
+    assert RUNS.require(db, gone.model.replace(":train:", "-")).status is RunStatus.FINISHED
+    assert (await other.act("load_weights", path=path, optimizer=True))["path"] == path
 
 
 async def test_a_session_is_its_key_s(base: OpenBase, db: LoomDB) -> None:
