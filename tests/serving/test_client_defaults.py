@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from loomrl.inference.engine import Request
 from loomrl.inference.policy import Voice
 from loomrl.inference.torch import network
 from loomrl.inference.torch.engine import TorchEngine
+from loomrl.serving.deployment.front import Front, FrontSettings
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.gateway import GatewaySettings
 from loomrl.serving.recorder import MemoryRecorder, Recorder
@@ -24,6 +26,7 @@ from loomrl.serving.request import Caller
 from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.types import Source
 from tests.inference.sample_models import logprobs, tiny_model, tiny_tokenizer
+from tests.needs import needs
 from tests.serving.local_gateway import LocalGateway, NoKeys
 from tests.serving.scripted import Adder
 
@@ -433,3 +436,27 @@ async def test_an_offer_of_http_2_is_ignored() -> None:
         found = await asyncio.to_thread(raw, gateway.url, http(CHAT, body, **offer), http(CHAT, body))
     assert found.count(b"HTTP/1.1 200 OK") == 2
     assert found.count(b"chat.completion") == 2
+
+
+@needs("HAProxy")
+async def test_the_front_passes_all_of_it_on(unused_tcp_port: int) -> None:
+    body = {"model": "m", "messages": [USER], "max_tokens": 3}
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABk"}
+    async with served(settings=GatewaySettings(unknown="ignore")) as gateway:
+        front = Front(FrontSettings(host="127.0.0.1", port=unused_tcp_port))
+        await front.start()
+        await front.follow([gateway.url.removeprefix("http://")])
+        try:
+            async with httpx.AsyncClient(base_url=front.url) as client:
+                assert (await client.get(CHAT)).headers["allow"] == "POST"
+                counted = await client.post("/tokenize", json={"model": "m", "prompt": "What"})
+                assert counted.json()["tokens"] == words().plain("What").tolist()
+                odd = await client.post(CHAT, json={**body, "verbosity": "low"})
+                assert odd.headers["x-loomrl-ignored"] == "verbosity"
+            old = await asyncio.to_thread(raw, front.url, http(CHAT, {**body, "stream": True}, "1.0"))
+            assert b"chunked" not in old.partition(b"\r\n\r\n")[0].lower()
+            assert old.endswith(b"data: [DONE]\n\n")
+            found = await asyncio.to_thread(raw, front.url, http(CHAT, body, **offer), http(CHAT, body))
+            assert found.count(b"chat.completion") == 2
+        finally:
+            await front.close()
