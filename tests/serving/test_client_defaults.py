@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,16 +13,19 @@ import httpx
 import numpy as np
 import pytest
 
-from loomrl.config import Sampling
+from loomrl.config import Sampling, ServingExperiment
 from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.engine import Request
 from loomrl.inference.policy import Voice
 from loomrl.inference.torch import network
 from loomrl.inference.torch.engine import TorchEngine
+from loomrl.load import load_any
 from loomrl.serving.deployment.front import Front, FrontSettings
+from loomrl.serving.deployment.process import check_of, settings_of
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.gateway import GatewaySettings
 from loomrl.serving.recorder import MemoryRecorder, Recorder
+from loomrl.serving.refusal import Refusal
 from loomrl.serving.request import Caller
 from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.types import Source
@@ -137,7 +141,11 @@ async def test_an_answer_continues_what_the_caller_began() -> None:
         streamed = await gateway.client.post(MESSAGES, json={**more, "messages": begun, "stream": True})
         events = [json.loads(line[6:]) for line in streamed.text.splitlines() if line.startswith("data: ")]
         assert "".join(one["delta"]["text"] for one in events if one["type"] == "content_block_delta") == expected
-        # without a word of continuing, the assistant speaks again
+        # without a word of continuing, the assistant speaks again, after its own ids
+        one = await gateway.post(f"/sessions/s{CHAT}", {**more, "messages": [USER]})
+        said = {"role": "assistant", "content": one["choices"][0]["message"]["content"]}
+        two = await gateway.post(f"/sessions/s{CHAT}", {**more, "messages": [USER, said]})
+        assert two["usage"]["prompt_tokens_details"]["cached_tokens"] == one["usage"]["total_tokens"]
         again = await gateway.post("/tokenize", {"messages": begun, "model": "m"})
         assert again["count"] > len(ids)
         assert (await gateway.refused(CHAT, {**more, "messages": [USER], "continue_final_message": True}))[0] == 400
@@ -346,6 +354,8 @@ async def test_tokens_are_counted_and_shown_as_the_policy_reads_them() -> None:
         much = await gateway.post(f"{MESSAGES}/count_tokens", {**told, "messages": [{**USER, "content": "é" * 5000}]})
         assert much["input_tokens"] > CONTEXT, "a count says how much too long it is"
         assert (await gateway.refused("/detokenize", {"model": "m", "tokens": [10**6]}))[0] == 400
+        both = {"model": "m", "prompt": "a", "messages": [USER]}
+        assert (await gateway.refused("/tokenize", both))[:2] == (400, "prompt")
         assert (await gateway.refused("/tokenize", {"model": "m", "prompt": "a", "add_special_tokens": False}))[
             0
         ] == 400
@@ -376,8 +386,23 @@ async def test_unknown_fields_are_refused_or_ignored_by_name() -> None:
         # what is wrong is not unknown
         assert (await gateway.refused(CHAT, {"model": "m", "messages": [{"role": "user"}]}))[0] == 400
         assert (await gateway.refused(CHAT, {"model": "m", "messages": [USER], "temperature": 9}))[0] == 400
+        counted = await gateway.client.post("/tokenize", json={"model": "m", "messages": [{**USER, "mood": 1}]})
+        assert counted.headers["x-loomrl-ignored"] == "messages.0.mood"
         many = {f"field{at}": 0 for at in range(65)}
         assert (await gateway.refused(CHAT, {"model": "m", "messages": [USER], **many}))[0] == 400
+
+
+def test_the_service_is_told_by_its_experiment_and_refusals_name_options_that_exist() -> None:
+    def serving(*more: str) -> ServingExperiment:
+        found = load_any([], ["kind=serving", "name=x", "arms=[{what: folder}]", *more])
+        assert isinstance(found, ServingExperiment)
+        return found
+
+    assert settings_of(serving("unknown=ignore")).unknown == "ignore"
+    with pytest.raises(Refusal, match=r"allowed_hosts=\[evil.example\]") as refused:
+        check_of(serving(), ())("GET", {"host": "evil.example:80"})
+    (option,) = re.findall(r"allowed_hosts=\S+\]", str(refused.value))
+    check_of(serving(option), ())("GET", {"host": "evil.example:80"})
 
 
 # -- HTTP ------------------------------------------------------------------------------------------------------------
