@@ -358,7 +358,7 @@ class TorchEngine(Engine):
         for row in broken:
             opened = self._rows.opened[row]
             self._answer(opened, f"weights of version {version_N[row]} gave logits that are not finite")
-            self._open_network().clear(int(row))
+            self._open_network().clear(int(row), int(columns[1][row]) + 1)
         strayed = self._follow_forms(drawn[0])
         for row in ended:
             if not self._rows.opened[row].answer.done():

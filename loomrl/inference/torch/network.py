@@ -51,11 +51,13 @@ class KeyValues:
                 x_SHCD[row, :, :-length] = x_SHCD[row, :, length:].clone()
         return prefix
 
-    def clear(self, row: int) -> None:
-        """Zero a row with non-finite numbers: even masked, they would spoil the row's next user."""
+    def clear(self, row: int, length: int) -> None:
+        """Zero the first `length` positions of a row with non-finite numbers: even masked, they would spoil its next
+        user.
+        """
         for tensors in self.layers:
             for x_SHCD in tensors:
-                x_SHCD[row] = 0
+                x_SHCD[row, :, :length] = 0  # no more: it would take the memory of the whole row
 
 
 def _zeros_like(x: Tensor, *shape: int) -> Tensor:
@@ -225,9 +227,9 @@ class CachedNetwork:
     def forget(self) -> None:
         """Drop what rows share: the weights are others."""
 
-    def clear(self, row: int) -> None:
-        """Zero what a row has read."""
-        self.kept.clear(row)
+    def clear(self, row: int, length: int) -> None:
+        """Zero what a row has read: `length` tokens."""
+        self.kept.clear(row, length)
 
     def step(
         self, ids_N: Tensor, position_N: Tensor, length: int, adapters: Sequence[LowRankAdapter | None] = ()

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
@@ -17,10 +18,10 @@ from loomrl.store.endpoints import Endpoint, State, list_endpoints
 from loomrl.store.replicas import GONE_S, Replica, ReplicaRole, ReplicaState, live_replicas
 
 log = redacted_logger(__name__)
-PACE_S = 0.25
-"""Time between two reads of LoomDB: a replica that comes or goes is known everywhere after twice this."""
-GLANCE_S = 0.05
-"""Time between two checks for changed endpoints or tests: a change is read at once."""
+PACE_S = 1.0
+"""Time between two reads of LoomDB where nothing has changed: heartbeats grow old without a change."""
+GLANCE_S = 0.1
+"""Time between two checks for changed endpoints, tests or replicas: a change is read at once."""
 LINK_S = 2.0
 """A new revision takes effect here once its policies are linked, or after this time."""
 
@@ -35,7 +36,7 @@ class StoredView:
         self._only = only
         self._endpoints: Mapping[str, Endpoint] = {}
         self._tests: Mapping[str, list[AbTest]] = {}
-        self._change = 0
+        self._change: tuple[Any, ...] = ()
         self._links: dict[str, ChannelLink] = {}
         self._groups: Mapping[str, tuple[ChannelLink, ...]] = {}
         self._late: frozenset[ChannelLink] = frozenset()
@@ -112,7 +113,7 @@ class StoredView:
         new = [address for address, each in wanted.items() if each.policy in policies - linked]
         return [self._opening[address] for address in new if address in self._opening]
 
-    def _read(self) -> tuple[int, list[Endpoint], list[AbTest], list[Replica], set[str]]:
+    def _read(self) -> tuple[tuple[Any, ...], list[Endpoint], list[AbTest], list[Replica], set[str]]:
         """The last change, the endpoints, their tests, the replicas, and the addresses of those heard of lately."""
         change = last_change(self._db)  # before what it stands for: a change after it leads to another look
         replicas = live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only, dead_s=GONE_S)
@@ -128,7 +129,8 @@ class StoredView:
         while True:
             await asyncio.sleep(GLANCE_S)
             try:
-                if loop.time() - looked >= PACE_S or await self._has_changed():
+                is_cut = any(link.is_lost for link in self._links.values())
+                if is_cut or loop.time() - looked >= PACE_S or await self._has_changed():
                     looked = loop.time()
                     await self.look()
             except Exception:
@@ -143,6 +145,7 @@ class StoredView:
     async def _open(self, address: str) -> None:
         try:
             self._links[address] = await ChannelLink.open(address, token=self._token)
+            self._change = ()  # the next glance finds a change, and groups it
         except Refusal as refusal:
             log.warning("%s", refusal)
         finally:
