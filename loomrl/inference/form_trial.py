@@ -1,4 +1,4 @@
-"""As a program: translates forms for llguidance and compiles them on trial.
+"""A program that translates forms for llguidance and compiles them on trial.
 
 A form may be hostile: one that takes too much CPU or memory kills this process, not the engine's. Each line in is JSON,
 `[kind, text]`; each line out is `{"grammar": …}` or `{"fault": …}`.
@@ -53,7 +53,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     tokenizer = open_words([bytes([byte]) for byte in range(256)])
     for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process, whatever it does
+        signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process in the middle of anything
         kind, text = json.loads(line)
         answer = _try(kind, text, tokenizer)
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -354,10 +354,9 @@ async def test_an_answer_ends_at_a_stop_string_and_obeys_top_k(base: OpenBase, d
     assert cut.stop_reason == 0
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2"])  # the second has one tensor for both ends
-async def test_saved_weights_are_a_version_like_any_other(folder: Path, db: LoomDB, kind: str) -> None:
-    with open_base(folder, db, kind) as base:
-        await train_save_and_go_on(base, db)
+async def test_saved_weights_are_a_version_like_any_other(folder: Path, db: LoomDB) -> None:
+    with open_base(folder, db, "qwen2") as tied:  # one tensor at both ends, and only one of them has additions
+        await train_save_and_go_on(tied, db)
 
 
 async def train_save_and_go_on(base: OpenBase, db: LoomDB) -> None:

@@ -14,8 +14,10 @@ import torch
 from sample_models import (
     TOLERANCE,
     VOCABULARY,
+    adapter,
     answers,
     logits,
+    merged,
     random_prompt,
     request,
     tiny_forms,
@@ -24,6 +26,9 @@ from sample_models import (
 )
 
 from loomrl.config import Sampling
+from loomrl.envs.tool import ToolCallEnvironment
+from loomrl.envs.tool.call import read_call, split_calls
+from loomrl.envs.tool.session import all_tools
 from loomrl.errors import PolicyError
 from loomrl.gym.base import BaseEnvironment, Step
 from loomrl.inference.chat import ChatTemplate
@@ -72,12 +77,21 @@ def left_by_choice(before: bytes) -> list[int]:
     return [*ids, *CHAT.stop] if before in whole else ids
 
 
-def test_shifts_are_those_of_renormalising_what_the_form_leaves(open_engine: Callable[[], TorchEngine]) -> None:
-    asked = [asking(CHOICE, seed, temperature=(0.0, 0.7, 1.3)[seed % 3]) for seed in range(12)]
-    for one, got in zip(asked, asyncio.run(answers(open_engine(), asked)), strict=True):
+@pytest.mark.parametrize("name", ["", "tuned"])
+async def test_shifts_are_those_of_renormalising_what_the_form_leaves(
+    open_engine: Callable[[], TorchEngine], name: str
+) -> None:
+    engine = open_engine()
+    tuned = adapter(MODEL, 1)
+    await engine.add_adapter("tuned", tuned)
+    model = merged(MODEL, tuned) if name else MODEL
+    asked = [replace(asking(CHOICE, seed, temperature=(0.0, 0.7, 1.3)[seed % 3]), adapter=name) for seed in range(12)]
+    found = await answers(engine, asked)
+    assert len({text_of(got) for got in found}) > 1
+    for one, got in zip(asked, found, strict=True):
         assert text_of(got) in CHOICES
         assert got.finish is FinishReason.STOP
-        logp_TV = torch.log_softmax(logits(MODEL, one, got.ids_T) / (one.sampling.temperature or 1.0), -1).numpy()
+        logp_TV = torch.log_softmax(logits(model, one, got.ids_T) / (one.sampling.temperature or 1.0), -1).numpy()
         before = b""
         assert got.shifts_T is not None
         for logp_V, id, logprob, shift in zip(logp_TV, got.ids_T, got.logprobs_T, got.shifts_T, strict=True):
@@ -87,7 +101,6 @@ def test_shifts_are_those_of_renormalising_what_the_form_leaves(open_engine: Cal
             if not one.sampling.temperature:
                 assert logp_V[id] == logp_V[left].max()
             before += WORDS[id]
-    assert len({text_of(got) for got in asyncio.run(answers(open_engine(), asked))}) > 1
 
 
 def test_every_answer_follows_its_schema_and_says_when_it_was_cut(open_engine: Callable[[], TorchEngine]) -> None:
@@ -209,7 +222,7 @@ async def test_hostile_and_unsupported_forms_are_refused_and_harm_nobody() -> No
     ):
         with pytest.raises(Unsupported, match=f"form={form.kind}"):
             await forms.open(form, CHAT.stop)
-    assert (await forms.open(Form("schema", json.dumps(nested(50))), CHAT.stop)).allowed().any()
+    assert (await forms.open(Form("schema", json.dumps(nested(50))), CHAT.stop)).find_allowed().any()
     forms.close()
 
 
@@ -220,6 +233,27 @@ async def test_form_needs_an_engine_with_words_and_a_token_that_ends_the_answer(
         await TorchEngine(MODEL, slots=1).generate(asking(CHOICE, 0))
     with pytest.raises(PolicyError, match="no token that ends an answer"):
         await open_engine().generate(replace(asking(CHOICE, 0), stop=frozenset()))
+
+
+async def test_tool_environment_lets_a_policy_write_calls_and_answers_only(
+    open_engine: Callable[[], TorchEngine],
+) -> None:
+    factory = speakers(Voice(open_engine(), CHAT, Sampling(max_tokens=150), 192))
+    whole = 0
+    for seed in range(8):
+        environment = ToolCallEnvironment({"forms": True})
+        await environment.reset(environment.task(environment.families[0], 1, seed))
+        names = {tool.name for tool in all_tools(environment._problem)}
+        action = await factory(environment, random.Random(seed)).act((Message("user", "Go."),))
+        assert action.tokens is not None
+        if int(action.tokens.ids_T[-1]) not in CHAT.stop:
+            continue
+        whole += 1
+        calls, rest = split_calls(action.text)
+        assert {read_call(call).name for call in calls} <= names
+        assert bool(calls) != rest.startswith("<answer>")
+    assert whole > 2
+    assert ToolCallEnvironment().form() is None
 
 
 class Chooser(BaseEnvironment):

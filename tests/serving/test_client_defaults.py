@@ -2,28 +2,35 @@
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
-from loomrl.config import Sampling
+from loomrl.config import Sampling, ServingExperiment
 from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.engine import Request
 from loomrl.inference.policy import Voice
 from loomrl.inference.torch import network
 from loomrl.inference.torch.engine import TorchEngine
+from loomrl.load import load_any
+from loomrl.serving.deployment.front import Front, FrontSettings
+from loomrl.serving.deployment.process import check_of, settings_of
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.gateway import GatewaySettings
 from loomrl.serving.recorder import MemoryRecorder, Recorder
+from loomrl.serving.refusal import Refusal
 from loomrl.serving.request import Caller
 from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.types import Source
 from tests.inference.sample_models import logprobs, tiny_model, tiny_tokenizer
+from tests.needs import needs
 from tests.serving.local_gateway import LocalGateway, NoKeys
 from tests.serving.scripted import Adder
 
@@ -111,6 +118,14 @@ async def test_fields_that_mean_nothing_change_nothing() -> None:
         assert answer["content"][0]["text"] == plain["choices"][0]["message"]["content"]
         called = await gateway.post(MESSAGES, {**base, "model": "adder", "messages": [USER], "tools": [tool]})
         assert called["stop_reason"] == "tool_use"
+        call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+        part = {"type": "text", "text": "3", "role": "assistant", "refusal": None, "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": "c", "content": "3"}
+        for own, expected in (([call], 200), ([{**call, "id": "d"}], 400)):
+            repeats = {"role": "assistant", "content": [part], "tool_calls": own}
+            answer = {**result, "tool_call_id": own[0]["id"]}
+            asked = {**base, "model": "adder", "messages": [USER, repeats, answer]}
+            assert (await gateway.client.post(CHAT, json=asked)).status_code == expected
         wrong = {**named[1], "content": [{"type": "text", "text": "3", "role": "user"}]}
         status, where, _ = await gateway.refused(CHAT, {**base, "messages": [USER, wrong, USER]})
         assert (status, where) == (400, "messages.1.content.0.role")
@@ -134,7 +149,11 @@ async def test_an_answer_continues_what_the_caller_began() -> None:
         streamed = await gateway.client.post(MESSAGES, json={**more, "messages": begun, "stream": True})
         events = [json.loads(line[6:]) for line in streamed.text.splitlines() if line.startswith("data: ")]
         assert "".join(one["delta"]["text"] for one in events if one["type"] == "content_block_delta") == expected
-        # without a word of continuing, the assistant speaks again
+        # without a word of continuing, the assistant speaks again, after its own ids
+        one = await gateway.post(f"/sessions/s{CHAT}", {**more, "messages": [USER]})
+        said = {"role": "assistant", "content": one["choices"][0]["message"]["content"]}
+        two = await gateway.post(f"/sessions/s{CHAT}", {**more, "messages": [USER, said]})
+        assert two["usage"]["prompt_tokens_details"]["cached_tokens"] == one["usage"]["total_tokens"]
         again = await gateway.post("/tokenize", {"messages": begun, "model": "m"})
         assert again["count"] > len(ids)
         assert (await gateway.refused(CHAT, {**more, "messages": [USER], "continue_final_message": True}))[0] == 400
@@ -300,6 +319,18 @@ async def test_anthropics_threads_continue_answers_on_record() -> None:
         thread = {"type": "continue", "previous_message_id": first["id"]}
         after = await gateway.post(MESSAGES, {**base, "messages": [USER], "thread": thread})
         assert (after["content"], after["usage"]) == (expected["content"], expected["usage"])
+        bare = await gateway.post(MESSAGES, {**base, "system": None, "messages": [USER], "thread": thread})
+        assert (bare["content"], bare["usage"]) == (expected["content"], expected["usage"]), "the thread has its system"
+        # as the SDK's tool runner: only what is new, neither tools nor system again
+        adding = {"model": "adder", "max_tokens": 9, "messages": [USER], "system": "Add."}
+        tool = {"name": "add", "description": "Sum.", "input_schema": ADD}
+        one = await gateway.post(MESSAGES, {**adding, "tools": [tool], "thread": {"type": "create"}})
+        result = {"type": "tool_result", "tool_use_id": one["content"][-1]["id"], "content": "3 + 4"}
+        thread = {"type": "continue", "previous_message_id": one["id"]}
+        turn = {"model": "adder", "max_tokens": 9, "messages": [{"role": "user", "content": [result]}]}
+        two = await gateway.post(MESSAGES, {**turn, "thread": thread})
+        assert (two["stop_reason"], two["content"][-1]["input"]) == ("tool_use", {"a": 3, "b": 4})
+        assert two["usage"]["cache_read_input_tokens"] > 0
         unknown = {**base, "messages": [USER], "thread": {**thread, "previous_message_id": "msg_x"}}
         answer = await gateway.client.post(MESSAGES, json=unknown)
         assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
@@ -343,6 +374,8 @@ async def test_tokens_are_counted_and_shown_as_the_policy_reads_them() -> None:
         much = await gateway.post(f"{MESSAGES}/count_tokens", {**told, "messages": [{**USER, "content": "é" * 5000}]})
         assert much["input_tokens"] > CONTEXT, "a count says how much too long it is"
         assert (await gateway.refused("/detokenize", {"model": "m", "tokens": [10**6]}))[0] == 400
+        both = {"model": "m", "prompt": "a", "messages": [USER]}
+        assert (await gateway.refused("/tokenize", both))[:2] == (400, "prompt")
         assert (await gateway.refused("/tokenize", {"model": "m", "prompt": "a", "add_special_tokens": False}))[
             0
         ] == 400
@@ -373,8 +406,23 @@ async def test_unknown_fields_are_refused_or_ignored_by_name() -> None:
         # what is wrong is not unknown
         assert (await gateway.refused(CHAT, {"model": "m", "messages": [{"role": "user"}]}))[0] == 400
         assert (await gateway.refused(CHAT, {"model": "m", "messages": [USER], "temperature": 9}))[0] == 400
+        counted = await gateway.client.post("/tokenize", json={"model": "m", "messages": [{**USER, "mood": 1}]})
+        assert counted.headers["x-loomrl-ignored"] == "messages.0.mood"
         many = {f"field{at}": 0 for at in range(65)}
         assert (await gateway.refused(CHAT, {"model": "m", "messages": [USER], **many}))[0] == 400
+
+
+def test_the_service_is_told_by_its_experiment_and_refusals_name_options_that_exist() -> None:
+    def serving(*more: str) -> ServingExperiment:
+        found = load_any([], ["kind=serving", "name=x", "arms=[{what: folder}]", *more])
+        assert isinstance(found, ServingExperiment)
+        return found
+
+    assert settings_of(serving("unknown=ignore")).unknown == "ignore"
+    with pytest.raises(Refusal, match=r"allowed_hosts=\[evil.example\]") as refused:
+        check_of(serving(), ())("GET", {"host": "evil.example:80"})
+    (option,) = re.findall(r"allowed_hosts=\S+\]", str(refused.value))
+    check_of(serving(option), ())("GET", {"host": "evil.example:80"})
 
 
 # -- HTTP ------------------------------------------------------------------------------------------------------------
@@ -433,3 +481,27 @@ async def test_an_offer_of_http_2_is_ignored() -> None:
         found = await asyncio.to_thread(raw, gateway.url, http(CHAT, body, **offer), http(CHAT, body))
     assert found.count(b"HTTP/1.1 200 OK") == 2
     assert found.count(b"chat.completion") == 2
+
+
+@needs("HAProxy")
+async def test_the_front_passes_all_of_it_on(unused_tcp_port: int) -> None:
+    body = {"model": "m", "messages": [USER], "max_tokens": 3}
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABk"}
+    async with served(settings=GatewaySettings(unknown="ignore")) as gateway:
+        front = Front(FrontSettings(host="127.0.0.1", port=unused_tcp_port))
+        await front.start()
+        await front.follow([gateway.url.removeprefix("http://")])
+        try:
+            async with httpx.AsyncClient(base_url=front.url) as client:
+                assert (await client.get(CHAT)).headers["allow"] == "POST"
+                counted = await client.post("/tokenize", json={"model": "m", "prompt": "What"})
+                assert counted.json()["tokens"] == words().plain("What").tolist()
+                odd = await client.post(CHAT, json={**body, "verbosity": "low"})
+                assert odd.headers["x-loomrl-ignored"] == "verbosity"
+            old = await asyncio.to_thread(raw, front.url, http(CHAT, {**body, "stream": True}, "1.0"))
+            assert b"chunked" not in old.partition(b"\r\n\r\n")[0].lower()
+            assert old.endswith(b"data: [DONE]\n\n")
+            found = await asyncio.to_thread(raw, front.url, http(CHAT, body, **offer), http(CHAT, body))
+            assert found.count(b"chat.completion") == 2
+        finally:
+            await front.close()

@@ -305,7 +305,7 @@ class Rows:
         if all(opened.form is None for opened in self.opened):
             return None
         everything_B = np.full(-(-ids // 8), 255, np.uint8)
-        bits = [everything_B if (form := opened.form) is None else form.allowed() for opened in self.opened]
+        bits = [everything_B if (form := opened.form) is None else form.find_allowed() for opened in self.opened]
         packed_NB = np.stack([bits_B[: len(everything_B)] for bits_B in bits])
         return torch.from_numpy(np.unpackbits(packed_NB, axis=1, count=ids, bitorder="little").view(np.bool_)).to(
             device
