@@ -5,14 +5,22 @@ INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
+<<<<<<< HEAD
 FRAMEWORKS := .venv-frameworks
+=======
+TINKER := .venv-tinker
+>>>>>>> main
 LLAMA := .venv-llama
 # What was changed: since the last commit that is upstream too, or since the last commit.
 SINCE ?= $(shell git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD)
 LAB := $(wildcard tests/cluster/lab/test_*.py)
 LONGEST := %/test_lab_serving.py %/test_lab_vllm.py
 
+<<<<<<< HEAD
 .PHONY: help setup vllm atropos adapters clients frameworks llama demo chat loop tree lint check test test-slow test-cluster gpu-check gpu-real docs wheel clean
+=======
+.PHONY: help setup vllm atropos adapters clients llama tinker demo chat loop tree lint check test test-slow test-cluster gpu-check gpu-real docs wheel clean
+>>>>>>> main
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -73,6 +81,15 @@ llama: $(LLAMA)/.installed ## llama.cpp beside us, compiled in minutes, for the 
 $(LLAMA)/.installed: $(INSTALLED)
 	test -x $(LLAMA)/bin/python || $(PYTHON) -m venv $(LLAMA)
 	$(LLAMA)/bin/python -m pip install -q llama-cpp-python==0.3.36
+	touch $@
+
+tinker: $(TINKER)/.installed ## the tinker client and its cookbook beside us, for the tests that train with them
+
+$(TINKER)/.installed: $(INSTALLED)
+	test -x $(TINKER)/bin/python || $(PYTHON) -m venv $(TINKER)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		$$($(TINKER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/loomrl.pth
+	$(TINKER)/bin/python -m pip install -q tinker==0.38.0 'tinker-cookbook[math-rl]==0.6.1'
 	touch $@
 
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores

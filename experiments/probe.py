@@ -105,16 +105,23 @@ def _in_folder(experiment: AnyExperiment, folder: Path) -> AnyExperiment:
         "store_url": copy_files(url, folder, most_bytes=MOST_COPIED) if is_on_record else f"sqlite:///{folder}/loom.db",
         "artifact_url": str(made),
         "train.folder": str(folder / "runs"),
-        "train.checkpoint_every": RARELY,
         "train.stop": {},
         "train.wandb": None,
         "evaluation.every": None,
     }
+    if not _has_league(experiment):  # its versions join with a checkpoint
+        changes["train.checkpoint_every"] = RARELY
     if isinstance(experiment, Experiment):
         changes["evaluation.way"] = "greedy"
         if experiment.data is not None:
             changes["train.updates"] = RARELY  # so that `limit` is that of the data
     return experiment.override(changes)
+
+
+def _has_league(experiment: AnyExperiment) -> bool:
+    environments = experiment.environments if isinstance(experiment, Experiment) else ()
+    opponents = [environment.settings.get("opponent") for environment in environments]
+    return any(isinstance(opponent, Mapping) and opponent.get("kind") == "league" for opponent in opponents)
 
 
 class Lap:

@@ -185,6 +185,9 @@ class Artifacts:
                     self._filesystem.delete_dir(entry.path)
                 else:
                     self._filesystem.delete_file(entry.path)
+            if self.folder is not None:
+                with suppress(OSError):  # artifacts below it stay
+                    (self.folder / name).rmdir()
 
     def _put(self, name: str, kind: Kind, files: Mapping[str, bytes | Path]) -> str:
         with self._translated(name):

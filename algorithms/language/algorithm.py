@@ -1,6 +1,5 @@
 """RLlib's Algorithm of token policies: groups from a source → update → publish → checkpoint."""
 
-import json
 import tempfile
 import time
 import uuid
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import override
 
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
@@ -22,31 +20,25 @@ from loomrl.algorithms.language.evaluations import Evaluations
 from loomrl.algorithms.language.footprint import fitting_tokens, shape_of
 from loomrl.algorithms.language.league import open_league
 from loomrl.algorithms.language.lesson import Lesson
-from loomrl.algorithms.language.lora import Adapter
 from loomrl.algorithms.language.publish import Probing, Publisher
-from loomrl.algorithms.language.resolved import Resolved
+from loomrl.algorithms.language.resolved import save_adapter, save_policy
 from loomrl.algorithms.language.runner_group import RunnerGroup, SharedEnginesGroup, open_shared_engines
 from loomrl.algorithms.language.source import Source, open_source
 from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.schedule import Schedule, open_schedule
 from loomrl.algorithms.timing import Pace, Phases
-from loomrl.artifacts import open_artifacts
-from loomrl.config import EvaluationConfig, Experiment, LanguagePolicy, LanguageWeave, Sampling
+from loomrl.config import EvaluationConfig, Experiment, LanguagePolicy, Sampling
 from loomrl.config.language import AUTO
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
-from loomrl.inference.chat import name_objectives
 from loomrl.inference.gguf import record_of
-from loomrl.inference.model import open_model, open_tokenizer, save_model
-from loomrl.inference.vision import Vision, open_vision
 from loomrl.inference.weights.sealed import Weights
 from loomrl.run.ledger import VersionLedger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
-from loomrl.run.version import BASE_FILE
 from loomrl.store import RECONNECT_S, LoomDB, open_store
 from loomrl.store.runs import POLICIES, RUNS, Claim, load_experiment, pin_model, run_id
 from loomrl.telemetry.metric import Metric
@@ -464,47 +456,3 @@ class Language(Placed):
         """Release learners, runners, hub and LoomDB."""
         super().cleanup()
         self._open.close()
-
-
-def save_policy(resolved: Resolved, weights: Weights, folder: Path) -> None:
-    """The model, as `model/`."""
-    model = _open_origin(resolved)
-    model.load_state_dict(weights)
-    save_model(model, _tokenizer(resolved), folder / "model", vision=_vision(resolved))
-
-
-def save_adapter(resolved: Resolved, adapter: Adapter, folder: Path) -> None:
-    """The low-rank additions, as `adapter/`, and the model's files without its weights, as `model/`.
-
-    The base is stored once, as an artifact of its own (`loomrl.inference.merged`).
-    """
-    settings = resolved.algorithm.model
-    artifacts = open_artifacts(resolved.experiment.artifact_url)
-    name = resolved.built_name if settings.path is None else f"models/{adapter.base}"
-    if not artifacts.exists(name):
-        with tempfile.TemporaryDirectory(prefix="loomrl-base-") as base:
-            save_model(_open_origin(resolved), None, base)
-            artifacts.put_folder(name, Path(base))
-    if (vision := _vision(resolved)) is not None:
-        vision.save(folder / "model")
-    _tokenizer(resolved).save_pretrained(folder / "model")
-    base_url = str(resolved.origin) if settings.path else f"{resolved.experiment.artifact_url}/{name}"
-    adapter.save(folder / "adapter", base=base_url)
-    about = {"artifact": name, "identity": adapter.base, "dtype": settings.dtype}
-    (folder / BASE_FILE).write_text(json.dumps(about))
-
-
-def _open_origin(resolved: Resolved) -> PreTrainedModel:
-    settings = resolved.algorithm.model
-    return open_model(resolved.origin, dtype=settings.dtype, trust_remote_code=settings.trust_remote_code)
-
-
-def _tokenizer(resolved: Resolved) -> PreTrainedTokenizerBase:
-    tokenizer = open_tokenizer(resolved.origin, trust_remote_code=resolved.algorithm.model.trust_remote_code)
-    if isinstance(resolved.algorithm, LanguageWeave):
-        name_objectives(tokenizer, resolved.algorithm.tree.names)
-    return tokenizer
-
-
-def _vision(resolved: Resolved) -> Vision | None:
-    return open_vision(resolved.origin, trust_remote_code=resolved.algorithm.model.trust_remote_code)

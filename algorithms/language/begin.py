@@ -18,7 +18,7 @@ from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.steering import open_steering
 from loomrl.algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
-from loomrl.config import DPO, KTO, SFT, Architecture, CosineRate, LanguageWeave
+from loomrl.config import DPO, KTO, SFT, Architecture, CosineRate, LanguageWeave, Remote
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.rewards import open_shaping
@@ -126,8 +126,8 @@ def lessons(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[list[Sam
 def wants_reference(resolved: Resolved) -> bool:
     """True if the learners keep the reference policy beside the one that learns."""
     algorithm = resolved.algorithm
-    if isinstance(algorithm, DPO | KTO | SFT):
-        return not isinstance(algorithm, SFT)
+    if isinstance(algorithm, DPO | KTO | SFT | Remote):
+        return not isinstance(algorithm, SFT | Remote)
     return algorithm.kl.coefficient > 0 or algorithm.kl.watch or resolved.experiment.train.stop.kl is not None
 
 

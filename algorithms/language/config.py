@@ -26,6 +26,7 @@ from loomrl.config import (
     CustomAlgorithm,
     Experiment,
     LanguageWeave,
+    Remote,
     RewardModel,
     VllmEngineConfig,
 )
@@ -152,6 +153,11 @@ class LanguageConfig(NamedConfig):
             raise ConfigError(
                 "algorithm.kind=reward makes a classifier, which is not a policy: `loomrl train` trains it, and a "
                 "reward names its folder, rewards.parts=[{kind: classifier, path: runs/RUN/reward_model}]."
+            )
+        if isinstance(algorithm, Remote):
+            raise ConfigError(
+                "algorithm.kind=remote is on record of a training whose loop was its client's, and cannot be started: "
+                "`loomrl serve --train BASE` serves such trainings."
             )
         if not isinstance(algorithm, CustomAlgorithm):
             return algorithm

@@ -21,7 +21,7 @@ from loomrl.algorithms.language.batch import LanguageWork, TokenBatch, gather, k
 from loomrl.algorithms.language.loss import dpo_loss, importance_weight, mean_by_sample, per_token, sum_by_sample
 from loomrl.algorithms.language.module import imitating
 from loomrl.algorithms.language.packing import Sample, UpdateStep, attempts_of
-from loomrl.algorithms.language.sample import AGE, ENGINE, REWARD
+from loomrl.algorithms.language.sample import AGE, ENGINE, REWARD, SHIFT
 from loomrl.algorithms.language.score import Scores
 from loomrl.algorithms.language.stepping import TokenLearner
 from loomrl.algorithms.learners import memory_errors_translated, share_of
@@ -122,7 +122,9 @@ class LanguageLearner(TokenLearner):
         self._log(Metric.POLICY_STEP_KL, torch.from_numpy(np.concatenate(gaps)))
 
     def policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
-        """Per token: the surrogate, weighted by the agreement of engine and learner, with entropy and KL terms."""
+        """Per token: the surrogate, weighted by the agreement of engine and learner and by how free the token was, with
+        entropy and KL terms.
+        """
         algorithm = self.config.algorithm
         logp_K = scores["logp_K"]
         entropy_K = scores["entropy_K"]
@@ -134,7 +136,10 @@ class LanguageLearner(TokenLearner):
         self._log(Metric.POLICY_CLIP_FRACTION, clipped_K.float())
         self._log(Metric.POLICY_ENTROPY, entropy_K)
         self._log(Metric.POLICY_STEP_KL, kl_estimate(logp_K.detach(), old_K, estimator="k3"))
-        self._log(Metric.POLICY_DRIFT, (old_K - columns[ENGINE]).abs()[columns[AGE] == 0])
+        comparable_K = (columns[AGE] == 0) & columns[SHIFT].isfinite()
+        self._log(Metric.POLICY_DRIFT, (old_K - columns[ENGINE]).abs()[comparable_K])
+        # what was sampled is the policy's own as far as nothing raised its odds: a forced token is not
+        loss_K = loss_K * columns[SHIFT].clamp(min=0).neg().exp()
         if algorithm.importance_cap is not None:
             trust_K = importance_weight(old_K, columns[ENGINE], cap=algorithm.importance_cap)
             self._log(Metric.POLICY_IMPORTANCE, trust_K)

@@ -1,18 +1,41 @@
-"""An experiment of a token policy, resolved: the algorithm's own settings, and the folder of the first weights."""
+"""An experiment of a token policy, resolved: the algorithm's own settings, the folder of the first weights, and the
+files of the versions that follow.
+"""
 
 import hashlib
+import json
+import tempfile
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from loomrl.algorithms.language.lora import Adapter
 from loomrl.artifacts import open_artifacts
 from loomrl.canonical import content_hash
-from loomrl.config import DPO, GRPO, KTO, PPO, RAFT, RLOO, SFT, Experiment, LanguageModel, LanguageWeave, Reinforce
+from loomrl.config import (
+    DPO,
+    GRPO,
+    KTO,
+    PPO,
+    RAFT,
+    RLOO,
+    SFT,
+    Experiment,
+    LanguageModel,
+    LanguageWeave,
+    Reinforce,
+    Remote,
+)
 from loomrl.files import scratch
-from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.chat import ChatTemplate, name_objectives
 from loomrl.inference.gguf import model_folder
-from loomrl.inference.model import open_tokenizer
+from loomrl.inference.model import open_model, open_tokenizer, save_model
+from loomrl.inference.vision import Vision, open_vision
+from loomrl.inference.weights.sealed import Weights
+from loomrl.run.version import BASE_FILE
 
 
 def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
@@ -35,7 +58,7 @@ def _fetch_built(artifact_url: str, name: str) -> Path:
     return open_artifacts(artifact_url).get_folder(name, scratch("model") / folder)
 
 
-Algorithms = PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | SFT
+Algorithms = PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | SFT | Remote
 
 
 @dataclass(frozen=True)
@@ -80,3 +103,47 @@ class Resolved:
         if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
             told.append(algorithm.model_dump(mode="json", include={"experts", "expert_rank"}))
         return f"models/{content_hash(told)[:16]}"
+
+
+def save_policy(resolved: Resolved, weights: Weights, folder: Path) -> None:
+    """The model, as `model/`."""
+    model = _open_origin(resolved)
+    model.load_state_dict(weights)
+    save_model(model, _tokenizer(resolved), folder / "model", vision=_vision(resolved))
+
+
+def save_adapter(resolved: Resolved, adapter: Adapter, folder: Path) -> None:
+    """The low-rank additions, as `adapter/`, and the model's files without its weights, as `model/`.
+
+    The base is stored once, as an artifact of its own (`loomrl.inference.merged`).
+    """
+    settings = resolved.algorithm.model
+    artifacts = open_artifacts(resolved.experiment.artifact_url)
+    name = resolved.built_name if settings.path is None else f"models/{adapter.base}"
+    if not artifacts.exists(name):
+        with tempfile.TemporaryDirectory(prefix="loomrl-base-") as base:
+            save_model(_open_origin(resolved), None, base)
+            artifacts.put_folder(name, Path(base))
+    if (vision := _vision(resolved)) is not None:
+        vision.save(folder / "model")
+    _tokenizer(resolved).save_pretrained(folder / "model")
+    base_url = str(resolved.origin) if settings.path else f"{resolved.experiment.artifact_url}/{name}"
+    adapter.save(folder / "adapter", base=base_url)
+    about = {"artifact": name, "identity": adapter.base, "dtype": settings.dtype}
+    (folder / BASE_FILE).write_text(json.dumps(about))
+
+
+def _open_origin(resolved: Resolved) -> PreTrainedModel:
+    settings = resolved.algorithm.model
+    return open_model(resolved.origin, dtype=settings.dtype, trust_remote_code=settings.trust_remote_code)
+
+
+def _tokenizer(resolved: Resolved) -> PreTrainedTokenizerBase:
+    tokenizer = open_tokenizer(resolved.origin, trust_remote_code=resolved.algorithm.model.trust_remote_code)
+    if isinstance(resolved.algorithm, LanguageWeave):
+        name_objectives(tokenizer, resolved.algorithm.tree.names)
+    return tokenizer
+
+
+def _vision(resolved: Resolved) -> Vision | None:
+    return open_vision(resolved.origin, trust_remote_code=resolved.algorithm.model.trust_remote_code)

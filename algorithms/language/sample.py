@@ -23,6 +23,8 @@ REWARD = "reward"
 
 AGE = "age"
 """Column: a token's age, in versions before the one that learns from it."""
+SHIFT = "shift"
+"""Column: how far a form and the like raised a token's log-probability, as in `loomrl.types.Tokens`."""
 
 
 def sample_of(
@@ -63,7 +65,9 @@ def _thread(turns: Sequence[Turn], *, extra: float, version: int, parts: Sequenc
     mask_T[0] = False
     age_T = np.where(mask_T, version - tokens.versions_T, 0).astype(np.float32)
     pictures = tuple(pictures_of(m for turn in turns if turn.tokens is not None for m in turn.observation))
-    return Sample(tokens.ids_T, mask_T, {ENGINE: tokens.logprobs_T, REWARD: reward_T, AGE: age_T}, pictures)
+    shift_T = np.zeros(len(tokens), np.float32) if tokens.shifts_T is None else tokens.shifts_T
+    columns = {ENGINE: tokens.logprobs_T, REWARD: reward_T, AGE: age_T, SHIFT: shift_T}
+    return Sample(tokens.ids_T, mask_T, columns, pictures)
 
 
 def cut_off(turns: Iterable[Turn], stop: Collection[int]) -> bool:

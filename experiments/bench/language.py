@@ -21,8 +21,21 @@ QUICK = ModelSize(requests=64, samples=32, rounds=1, updates=2, warm_steps=10)
 SHAPES = {
     "group": ModelSize(prompt=200, requests=256, group=8, concurrent=128, rounds=3),
     "50m": ModelSize(hidden=640, layers=10, heads=10, kv_heads=10, intermediate=1728, requests=64, rounds=3),
+    "smollm2": ModelSize(
+        hidden=576,
+        layers=30,
+        heads=9,
+        kv_heads=3,
+        intermediate=1536,
+        vocabulary=49_152,
+        prompt=64,
+        answer=32,
+        requests=32,
+        concurrent=16,
+        rounds=3,
+    ),
 }
-"""Further measurements of the engine: longer prompts with eight attempts at each, and a model of 50 M parameters."""
+"""Further measurements of the engine: longer prompts with eight attempts at each, 50 M parameters, SmolLM2's shape."""
 
 
 def measure(size: ModelSize = FULL) -> dict[str, Any]:

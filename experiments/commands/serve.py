@@ -4,11 +4,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from loomrl.errors import ConfigError
 from loomrl.experiments.commands.face import (
     AllowHost,
     Host,
@@ -35,12 +36,19 @@ def serve(
     follow: Annotated[str | None, typer.Option(help="A RUN whose newest version is served while it trains.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to serve on; beyond this machine a key is needed.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any free port.")] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(metavar="BASE", help="Serve training: clients of tinker train adapters on this model."),
+    ] = None,
 ) -> None:
     """Serve policies over HTTP in the dialects of OpenAI and Anthropic, and /v1/act for control, until interrupted.
 
     Ray is started unless RAY_ADDRESS names one. The first WHAT is the stable arm, each further one a canary.
     """
     beginning("serve")
+    if train is not None:
+        _serve_training(train, with_store(words), endpoint=endpoint, follow=follow, host=host, port=port)
+        return
     from loomrl.experiments.serve import resolve_serving, serving, wait_for_the_end
 
     settings = {"endpoint": endpoint, "host": host, "port": port}
@@ -59,6 +67,29 @@ def serve(
         emit(served.as_dict(), show=show)
         sys.stdout.flush()
         wait_for_the_end()
+
+
+def _serve_training(
+    base: str, words: list[str], *, endpoint: str | None, follow: str | None, host: str | None, port: int | None
+) -> None:
+    for option, value in (("--endpoint", endpoint), ("--follow", follow)):
+        if value is not None:
+            raise ConfigError(
+                f"{option}={value} has no effect with --train: nothing is served to callers. Leave it out."
+            )
+    from loomrl.experiments.serve_remote import resolve_remote, serve_remote
+
+    def tell(served: dict[str, Any]) -> None:
+        def show(console: Console) -> None:
+            text = f"{served['base']} can be trained on {served['url']} after {served['seconds']} s"
+            console.print(text, highlight=False, markup=False)
+            console.print(served["environment"], highlight=False, markup=False, soft_wrap=True)
+            console.print("Ctrl-C ends it.", highlight=False)
+
+        emit(served, show=show)
+        sys.stdout.flush()
+
+    serve_remote(resolve_remote(base, words, {"host": host, "port": port}), tell)
 
 
 @without("--json")

@@ -24,6 +24,7 @@ from loomrl.config.language import (
     OpenAIPolicy,
     PolicyGradient,
     Reinforce,
+    Remote,
     RewardModel,
 )
 from loomrl.config.placement import ProcessResources, refuse_empty
@@ -167,7 +168,7 @@ class ReplayConfig(Config):
                 f"(rollout.groups_per_update) are {fresh * self.max_age}. Lower it, or raise one of them"
             )
 
-    def check_algorithm(self, algorithm: PolicyGradient | DPO | KTO | RAFT | SFT) -> None:
+    def check_algorithm(self, algorithm: PolicyGradient | DPO | KTO | RAFT | SFT | Remote) -> None:
         """A ConfigError for an algorithm that cannot learn from tokens of older policies."""
         if not isinstance(algorithm, PolicyGradient):
             raise ConfigError(
@@ -367,7 +368,7 @@ PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAI
 
 
 Algorithm = Annotated[
-    PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | SFT | RewardModel | CustomAlgorithm,
+    PPO | GRPO | RLOO | Reinforce | LanguageWeave | DPO | KTO | RAFT | SFT | Remote | RewardModel | CustomAlgorithm,
     Field(discriminator="kind"),
 ]
 
@@ -429,7 +430,7 @@ class Experiment(Training):
             return raw
         given = raw.get("algorithm")
         kind = given.get("kind") if isinstance(given, Mapping) else getattr(given, "kind", None)
-        return {**raw, "environments": ()} if kind in ("sft", "reward") else raw
+        return {**raw, "environments": ()} if kind in ("sft", "remote", "reward") else raw
 
     @model_validator(mode="after")
     def _check_environments(self) -> Self:
@@ -443,7 +444,7 @@ class Experiment(Training):
                 raise ValueError("hub has no effect with algorithm.kind=reward: leave it out")
         if self.environments:
             return self
-        if not isinstance(self.algorithm, SFT | RewardModel):
+        if not isinstance(self.algorithm, SFT | Remote | RewardModel):
             raise ValueError(f"algorithm.kind={self.algorithm.kind} acts in environments: name one, such as Math")
         idle = {
             "templates": self.templates is not None,

@@ -419,6 +419,12 @@ class SFT(LanguageAlgorithm):
         return self
 
 
+class Remote(LanguageAlgorithm):
+    """A run whose loop is that of a client of `loomrl serve --train`: on record only, and not to be started."""
+
+    kind: Literal["remote"] = "remote"
+
+
 class RewardModel(Config):
     """A reward model: a sequence classifier that learns to score the preferred answer of a pair higher
     (Bradley–Terry), from the pairs of dpo."""

@@ -212,3 +212,25 @@ class ServingExperiment(Root):
                 "replicas.gpus has no effect with engine.kind=openai: the server has the GPUs. Leave it out"
             )
         return self
+
+
+class RemoteTraining(Root):
+    """The service of `loomrl serve --train`: a base that callers train adapters on, each with a loop of their own."""
+
+    name: str = "remote"
+    base: Annotated[str, Field(min_length=1)]
+    """The base: a model's folder, a GGUF file or `package:NAME`."""
+    context: PositiveInt = 4096
+    """Maximum tokens of a sequence, or as many as the model has positions for."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the base. What is trained is float32."""
+    slots: PositiveInt = 64
+    """Sequences that are sampled at once, or fewer where the memory has room for fewer."""
+    pass_tokens: PositiveInt = 2048
+    """Maximum tokens of a training pass, including padding; one longer sequence is a pass of its own."""
+    resident: PositiveInt = 8
+    """Trainings in memory, and adapters to sample from; the longest idle ones are read again when they are needed."""
+    host: str = "127.0.0.1"
+    """Address to serve on; beyond this machine callers need a key with the scope `train`."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Port; 0 takes any free one."""

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from loomrl.errors import ConfigError, EpisodeError, did_you_mean, unknown
 from loomrl.gym.opponent import LeagueSettings, Rival
 from loomrl.schema import Config
-from loomrl.types import Message, Observation, Reward, Task, Trajectory
+from loomrl.types import Form, Message, Observation, Reward, Task, Trajectory
 
 LEVELS = 10
 NO_LEVELS = (0,)
@@ -213,6 +213,10 @@ class BaseEnvironment(ABC):
     @abstractmethod
     async def step(self, action: str) -> Step:
         """Act once. Arbitrary text must get an answer in bounded time."""
+
+    def form(self) -> Form | None:
+        """The form that the next action must have: a policy that samples tokens then writes no other. None for most."""
+        return None
 
     def oracle(self) -> str:
         """The next action of a perfect solver, from the present state."""

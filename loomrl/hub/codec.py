@@ -16,7 +16,7 @@ from loomrl.errors import CorruptPayload, HubError
 from loomrl.hub.array import EXTENSION, Allowance, check_dtype, pack, unpack_hook
 from loomrl.types import Trajectory
 
-MAGIC = b"LRT\x08"
+MAGIC = b"LRT\x09"
 HEADER = struct.Struct("<4sII")
 MAX_BYTES = 1 << 30
 """Longest payload: what both databases still take in one value."""

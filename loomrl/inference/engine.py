@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from loomrl.errors import PolicyError, unknown
 from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
-from loomrl.types import SEAT
+from loomrl.types import SEAT, Form
 
 if TYPE_CHECKING:
     from loomrl.config import Sampling
@@ -58,6 +58,12 @@ class Request:
     """The number of likeliest tokens that `stream` reports beside each sampled one."""
     adapter: str = ""
     """The name under which the engine holds the adapter that answers; empty for the engine's own policy."""
+    form: Form | None = None
+
+    @property
+    def shifts(self) -> bool:
+        """True if the odds of its tokens are shifted, and `Completion.shifts_T` tells how far."""
+        return self.form is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +80,8 @@ class Completion:
     finish: FinishReason
     entropies_T: NDArray[np.float32] | None = None
     """In nats, of the distributions that `logprobs_T` are of; None unless the sampling asks for them."""
+    shifts_T: NDArray[np.float32] | None = None
+    """As in `loomrl.types.Tokens`; None unless the request shifts odds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +103,7 @@ class CompletionPiece:
     """None before the last piece."""
     top: Top | None = None
     """None unless the request asks for it."""
+    shifts_T: NDArray[np.float32] | None = None
 
 
 Pieces = AsyncGenerator[CompletionPiece, None]
@@ -212,6 +221,8 @@ def check_prompt(request: Request, *, context: int, vocabulary: int) -> None:
     if not 0 < length < context:
         raise PolicyError(f"a prompt of {length} tokens in context={context}: 1 to {context - 1} fit.")
     check_ids(request.prompt_T, vocabulary, "prompt ids")
+    if request.form is not None and not request.stop:
+        raise PolicyError(f"form={request.form.kind}: the request has no token that ends an answer. Give it one.")
 
 
 def check_ids(ids_T: NDArray[np.int32], vocabulary: int, what: str) -> None:
@@ -219,6 +230,11 @@ def check_ids(ids_T: NDArray[np.int32], vocabulary: int, what: str) -> None:
     low, high = int(ids_T.min()), int(ids_T.max())
     if low < 0 or high >= vocabulary:
         raise PolicyError(f"{what} from {low} to {high}: the model's vocabulary has 0 to {vocabulary - 1}.")
+
+
+def unknown_shifts(ids_T: NDArray[np.int32]) -> NDArray[np.float32]:
+    """The shifts of tokens whose engine does not tell them."""
+    return np.full(len(ids_T), np.inf, np.float32)
 
 
 CLOSED = "the engine was closed"
@@ -326,11 +342,16 @@ class Engine(ABC):
 
         A name that is taken gets the new adapter; requests that have begun keep the one they have.
         """
-        raise Unsupported(f"adapter {name!r}: this engine holds one policy. Open engine.kind=torch for several.")
+        self._check_open()
+        if not name:
+            raise PolicyError("adapter '': the name is empty. Give one.")
+        sealed.verify()
+        await self._add_adapter(name, sealed)
 
     async def drop_adapter(self, name: str) -> None:
         """Let go of an adapter, once the requests that have begun with it have ended."""
-        raise Unsupported(f"adapter {name!r}: this engine holds one policy.")
+        self._check_adapter(name)
+        await self._drop_adapter(name)
 
     async def close(self) -> None:
         """Release the memory. Open requests fail."""
@@ -357,8 +378,12 @@ class Engine(ABC):
         self._check_open()
         if self._unsound is not None:
             raise PolicyError(self._unsound)
-        if request.adapter and request.adapter not in self.adapters:
-            raise PolicyError("adapter " + unknown("name", request.adapter, sorted(self.adapters)))
+        if request.adapter:
+            self._check_adapter(request.adapter)
+
+    def _check_adapter(self, name: str) -> None:
+        if name not in self.adapters:
+            raise PolicyError("adapter " + unknown("name", name, sorted(self.adapters)))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -373,7 +398,15 @@ class Engine(ABC):
         if request.top:
             raise Unsupported(f"top={request.top}: this engine reports no likeliest tokens. Ask for none.")
         done = await self._complete(request, turn)
-        yield CompletionPiece(done.ids_T, done.logprobs_T, done.versions_T, done.finish)
+        yield CompletionPiece(done.ids_T, done.logprobs_T, done.versions_T, done.finish, shifts_T=done.shifts_T)
+
+    async def _add_adapter(self, name: str, sealed: Sealed) -> None:
+        """Hold an adapter that is what was sealed; an engine of one policy does not."""
+        raise Unsupported(f"adapter {name!r}: this engine holds one policy. Open engine.kind=torch for several.")
+
+    async def _drop_adapter(self, name: str) -> None:
+        """Let go of an adapter that is held."""
+        raise Unsupported(f"adapter {name!r}: this engine holds one policy.")
 
     @abstractmethod
     async def _apply(self, sealed: Sealed) -> None:

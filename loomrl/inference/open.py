@@ -7,9 +7,11 @@ import torch
 
 from loomrl.config.engine import EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.errors import ConfigError
+from loomrl.inference.chat import Spelling
 from loomrl.inference.engine import Engine
 from loomrl.inference.footprint import ModelShape
-from loomrl.inference.model import config_of, open_model
+from loomrl.inference.form import FormCompiler
+from loomrl.inference.model import config_of, open_model, open_tokenizer, vocabulary_of
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import open_vision
 from loomrl.process import free_memory
@@ -43,7 +45,12 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
             model = open_model(opening.origin, dtype=opening.dtype, device=opening.device, trust_remote_code=trusts)
             vision = open_vision(opening.origin, trust_remote_code=trusts)
             return TorchEngine(
-                model, slots=opening.slots, context=opening.context, version=opening.version, vision=vision
+                model,
+                slots=opening.slots,
+                context=opening.context,
+                version=opening.version,
+                vision=vision,
+                forms=open_forms(opening.origin, trust_remote_code=trusts),
             )
         case OpenAIEngineConfig():
             from loomrl.inference.remote.engine import OpenAIEngine, require_updates
@@ -52,6 +59,19 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
             return OpenAIEngine(choice, origin=opening.origin, context=opening.context, trust_remote_code=trusts)
         case VllmEngineConfig():
             raise ConfigError("engine.kind='vllm' is shared by all runners: the driver opens it with open_fleet.")
+
+
+def open_forms(folder: Path, *, trust_remote_code: bool = False) -> FormCompiler:
+    """Forms for the vocabulary of the model in a folder, whose tokenizer is read when the first one comes."""
+
+    def spell() -> list[bytes]:
+        tokenizer = open_tokenizer(folder, trust_remote_code=trust_remote_code)
+        spelling = Spelling(tokenizer)
+        special = set(tokenizer.all_special_ids)
+        rows = vocabulary_of(folder, trust_remote_code=trust_remote_code)
+        return [b"" if id in special else spelling[id] for id in range(rows)]
+
+    return FormCompiler(spell)
 
 
 def fitted(opening: Opening) -> Opening:

@@ -36,8 +36,9 @@ class Voice:
 class Speaker:
     """Answers one conversation with tokens from the engine. Text is never tokenised twice."""
 
-    def __init__(self, voice: Voice, rng: random.Random) -> None:
+    def __init__(self, voice: Voice, environment: BaseEnvironment, rng: random.Random) -> None:
         self._voice = voice
+        self._environment = environment
         self._rng = rng
         self._transcript = Transcript(voice.chat)
         self._heard = 0
@@ -48,7 +49,9 @@ class Speaker:
         drawn = await self._voice.engine.generate(self._request())
         self._transcript.append_sampled(drawn.ids_T)
         self._heard = len(conversation) + 1
-        tokens = Tokens.sampled(prompt, drawn.ids_T, drawn.logprobs_T, drawn.versions_T, drawn.entropies_T)
+        tokens = Tokens.sampled(
+            prompt, drawn.ids_T, drawn.logprobs_T, drawn.versions_T, drawn.entropies_T, drawn.shifts_T
+        )
         return Action(self._voice.chat.decode(drawn.ids_T), tokens)
 
     def _request(self) -> Request:
@@ -65,14 +68,15 @@ class Speaker:
             sampling = sampling.model_copy(update={"max_tokens": room})
         seed = self._rng.getrandbits(63)
         voice = self._voice
-        return Request(ids, sampling, voice.chat.stop, seed, self._transcript.sights, adapter=voice.adapter)
+        form = self._environment.form()
+        return Request(ids, sampling, voice.chat.stop, seed, self._transcript.sights, adapter=voice.adapter, form=form)
 
 
 def speakers(voice: Voice) -> PolicyFactory:
     """The factory of speakers with these settings."""
 
     def speaker(environment: BaseEnvironment, rng: random.Random) -> Speaker:
-        return Speaker(voice, rng)
+        return Speaker(voice, environment, rng)
 
     return speaker
 

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from loomrl.types import Form, join_shifts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
@@ -38,6 +40,8 @@ class ToolSpec:
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False
+    """The policy's arguments follow the schema, to the letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,7 @@ class Drawing:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     """Strings that end the answer; they are not part of its text, their tokens are on record."""
+    form: Form | None = None
     n: int = 1
     logprobs: bool = False
     top_logprobs: int = 0
@@ -138,6 +143,8 @@ class TokensDrawn:
     text: str = ""
     tokens: tuple[Token, ...] = ()
     """Empty unless asked for."""
+    shifts_T: NDArray[np.float32] | None = None
+    """As in `loomrl.types.Tokens`."""
 
 
 def join_tokens(drawn: Sequence[TokensDrawn]) -> TokensDrawn:
@@ -151,7 +158,12 @@ def join_tokens(drawn: Sequence[TokensDrawn]) -> TokensDrawn:
         versions_T=np.concatenate([each.versions_T for each in drawn]),
         text="".join(each.text for each in drawn),
         tokens=tuple(token for each in drawn for token in each.tokens),
+        shifts_T=_join_shifts(drawn),
     )
+
+
+def _join_shifts(drawn: Sequence[TokensDrawn]) -> NDArray[np.float32] | None:
+    return join_shifts((each.ids_T, each.shifts_T) for each in drawn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +259,11 @@ class Gathered:
     def versions(self) -> NDArray[np.int32]:
         """The policy version of each."""
         return np.concatenate([np.zeros(0, np.int32), *(each.versions_T for each in self.drawn)])
+
+    @property
+    def shifts(self) -> NDArray[np.float32] | None:
+        """The shift of each; None if there was none."""
+        return _join_shifts(self.drawn)
 
     @property
     def tokens(self) -> tuple[Token, ...]:

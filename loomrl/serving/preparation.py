@@ -17,8 +17,8 @@ from loomrl.picture import fault
 from loomrl.serving.call import Drawing
 from loomrl.serving.policy import Continuation
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.wording import opening, to_messages
-from loomrl.types import Message
+from loomrl.serving.wording import opening, restrict_calls, to_messages
+from loomrl.types import Form, Message
 
 Ids = NDArray[np.int32]
 MOST_CHOICES = 128
@@ -62,7 +62,8 @@ class Preparation:
         sampling = self._sampling(drawing, len(prompt_T))
         seed = random.getrandbits(63) if drawing.seed is None else drawing.seed % 2**63
         stop = self._chat.stop
-        request = Request(prompt_T, sampling, stop, seed, sights, _top(drawing), self._voice.adapter)
+        form = _form(continuation)
+        request = Request(prompt_T, sampling, stop, seed, sights, _top(drawing), self._voice.adapter, form)
         return PreparedRequest(continuation, opened_T.astype(np.int32), request, forced)
 
     def _force_beginning(self, continuation: Continuation) -> str:
@@ -150,6 +151,13 @@ class Preparation:
             name = str(first["loc"][-1])
             raise Refusal(RefusalCause.INVALID, f"{name}={given.get(name)!r}: {first['msg']}.", where=name) from None
         return sampling.model_copy(update={"max_tokens": min(sampling.max_tokens, room)})
+
+
+def _form(continuation: Continuation) -> Form | None:
+    try:
+        return restrict_calls(continuation)
+    except ValueError as error:
+        raise Refusal(RefusalCause.INVALID, str(error)) from None
 
 
 def _top(drawing: Drawing) -> int:

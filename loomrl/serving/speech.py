@@ -61,12 +61,12 @@ class Writing:
         """The text that is certain with one more token."""
         return self._take(self._search(self._bytes.decode(self._spelling[id])))
 
-    def end(self) -> str:
-        """The rest of the text."""
+    def end(self, *, is_cut: bool = False) -> str:
+        """The rest of the text; if the answer was cut, without the call that it ends in."""
         rest = "" if self.stopped_by else self._search(self._bytes.decode(b"", final=True))
         rest = self._read(rest) + self._read("" if self.stopped_by else self._tail)
         self._tail = ""
-        return self._keep(rest + (self._reader.end() if self._reader else ""))
+        return self._keep(rest + (self._reader.end(is_cut=is_cut) if self._reader else ""))
 
     def _take(self, text: str) -> str:
         return self._keep(self._read(text))
@@ -221,7 +221,7 @@ class LanguageServedPolicy:
                 finish = FinishReason.STOP
                 break
         if finish is not None:
-            text += writing.end()
+            text += writing.end(is_cut=finish is FinishReason.LENGTH)
         drawn = TokensDrawn(
             index=index,
             ids_T=piece.ids_T[:count],
@@ -229,6 +229,7 @@ class LanguageServedPolicy:
             versions_T=piece.versions_T[:count],
             text=text,
             tokens=self._tokens(piece, count) if asked.drawing.logprobs else (),
+            shifts_T=None if piece.shifts_T is None else piece.shifts_T[:count],
         )
         return drawn, finish
 

@@ -2,11 +2,12 @@
 
 import json
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from loomrl.serving.call import ChatMessage, ToolCall, ToolSpec
-from loomrl.types import Message
+from loomrl.inference.form_trial import LAYOUT
+from loomrl.serving.call import ChatMessage, Conversation, ToolCall, ToolSpec
+from loomrl.types import Form, Message
 
 OPENING = "<tool_call>"
 CLOSING = "</tool_call>"
@@ -33,9 +34,12 @@ class CallReader:
         self._held += text
         return self._read(ended=False)
 
-    def end(self) -> str:
-        """The rest to show. A last call that is whole but not closed counts."""
-        return self._read(ended=True)
+    def end(self, *, is_cut: bool = False) -> str:
+        """The rest to show. A last call that is whole but not closed counts; if the answer was cut, one that is not
+        whole is not shown.
+        """
+        rest = self._read(ended=True)
+        return rest.partition(OPENING)[0].rstrip() if is_cut and OPENING in rest else rest
 
     def _read(self, *, ended: bool) -> str:
         shown = ""
@@ -196,6 +200,63 @@ def opening(choice: str, tools: Sequence[ToolSpec]) -> str:
     names = [choice.removeprefix("tool:")] if choice.startswith("tool:") else [tool.name for tool in tools]
     begun = f'{OPENING}\n{{"name": "'
     return f'{begun}{json.dumps(names[0], ensure_ascii=False)[1:]}, "arguments":' if len(names) == 1 else begun
+
+
+def schema_text(schema: Mapping[str, Any], *, strict: bool) -> str:
+    """A JSON schema as text. Without `strict`, what cannot be obeyed in it is left out, and not refused."""
+    return _to_json({**schema, "x-guidance": {**LAYOUT, "lenient": not strict}})
+
+
+def restrict_calls(asked: Conversation) -> Form | None:
+    """The form of an answer that may call tools, from its `opening` on; None if it is free.
+
+    Every call of an answer that has to call has the arguments that its tool wants, and so has every call if a tool is
+    strict. With a form of the caller's, an answer is that or calls. A ValueError if the form cannot stand beside calls.
+    """
+    choice = asked.tool_choice
+    tools = asked.tools
+    form = asked.drawing.form
+    if choice == "none" or not tools:
+        return form
+    forced = opening(choice, tools)
+    if not forced and form is None and not any(tool.strict for tool in tools):
+        return None
+    heads = [f'{OPENING}\n{{"name": {_to_json(tool.name)}, "arguments": ' for tool in tools]
+    chosen = [at for at, tool in enumerate(tools) if choice in ("auto", "required", f"tool:{tool.name}")]
+    more = "" if choice.startswith("tool:") or not asked.parallel_tool_calls else ' ("\\n" call)*'
+    if forced:
+        rules = [f"start: first{more}", _calls("first", chosen, heads, after=forced)]
+    elif form is None:
+        # text of any kind, but after the opening tag comes a call
+        rules = ["start: (lead rest)* TEXT", f"lead[lazy]: TEXT {_to_json(OPENING)}", r"TEXT: /(.|\n)*/"]
+        rules.append(_calls("rest", chosen, heads, after=OPENING))
+    else:
+        rules = [f"start: answer | call{more}", f"answer: {_embed(form)}"]
+    if "call" in rules[0]:
+        rules.append(_calls("call", chosen, heads))
+    for at in chosen:
+        schema = {"type": "object", **tools[at].parameters}
+        rules.append(f"args_{at}: %json {schema_text(schema, strict=tools[at].strict)}")
+    return Form("grammar", "\n".join(rules))
+
+
+def _calls(rule: str, chosen: Sequence[int], heads: Sequence[str], *, after: str = "") -> str:
+    """A rule of a call, of which this much is there already."""
+    end = _to_json("}\n" + CLOSING)
+    return f"{rule}: " + " | ".join(f"{_to_json(heads[at].removeprefix(after))} args_{at} {end}" for at in chosen)
+
+
+def _embed(form: Form) -> str:
+    """A form as a part of a grammar."""
+    match form.kind:
+        case "json":
+            return f"%json {schema_text({'type': 'object'}, strict=True)}"
+        case "schema":
+            return f"%json {form.text}"
+        case "choice":
+            return " | ".join(map(_to_json, json.loads(form.text)))
+        case kind:
+            raise ValueError(f"form={kind} beside tools is not supported. Set tool_choice to none, or send a schema.")
 
 
 def _text(said: ChatMessage) -> str:

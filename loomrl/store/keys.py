@@ -14,9 +14,9 @@ from loomrl.store.db import LoomDB
 from loomrl.store.events import EVENTS, record
 from loomrl.store.log import Log
 
-SCOPES = ("act", "feedback", "record", "metrics", "view", "rate", "operate", "admin")
+SCOPES = ("act", "feedback", "record", "metrics", "train", "view", "rate", "operate", "admin")
 """`act`: call policies. `feedback`: judge answers. `record`: end sessions and read what was recorded. `metrics`: read a
-gateway's. `admin`: all.
+gateway's. `train`: train by remote hand. `admin`: all.
 
 Of people at the console: `view` looks, `rate` judges too, `operate` decides on releases too.
 """

@@ -40,6 +40,15 @@ class Notes:
 
         return self._db.again(write)
 
+    def drop(self, key: str) -> None:
+        """Keep nothing under the key."""
+
+        def write() -> None:
+            with self._db.write() as connection:
+                connection.execute(delete(hub_notes).where(hub_notes.c.key == key))
+
+        self._db.again(write)
+
     def find(self, key: str) -> str | None:
         """The text last kept under the key."""
         return find_note(self._db, key)

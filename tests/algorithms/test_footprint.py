@@ -28,7 +28,7 @@ import torch
 from loomrl.algorithms.language.batch import LanguageWork
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.language.packing import Sample, plan_update
-from loomrl.algorithms.language.sample import AGE, ENGINE, REWARD
+from loomrl.algorithms.language.sample import AGE, ENGINE, REWARD, SHIFT
 from loomrl.algorithms.learners import training_data
 from loomrl.config import Experiment
 from loomrl.process import peak_memory_kb
@@ -42,8 +42,8 @@ learner.begin(reference=True)
 rng = np.random.default_rng(0)
 mask_T = np.arange(length) >= length // 4
 zeros_T = np.zeros(length, np.float32)
-columns = [{REWARD: zeros_T + index % 2 * (np.arange(length) == length - 1), ENGINE: zeros_T, AGE: zeros_T}
-           for index in range(count)]
+given = {ENGINE: zeros_T, AGE: zeros_T, SHIFT: zeros_T}
+columns = [given | {REWARD: zeros_T + index % 2 * (np.arange(length) == length - 1)} for index in range(count)]
 samples = [Sample(rng.integers(0, 300, length).astype(np.int32), mask_T, each) for each in columns]
 sizes = [sample.size for sample in samples]
 (steps,) = plan_update(sizes, optimizer=config.algorithm.optimizer, learners=1, rng=rng)

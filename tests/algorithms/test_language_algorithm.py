@@ -180,8 +180,11 @@ def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_sharded_learners_resume_as_if_they_never_stopped(tmp_path: Path, dtype: str) -> None:
-    alike = {"algorithm.kl.coefficient": 0.1, "algorithm.model.dtype": dtype}
+@pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 8}], ids=["all weights", "lora"])
+def test_sharded_learners_resume_as_if_they_never_stopped(
+    tmp_path: Path, lora: dict[str, int] | None, dtype: str
+) -> None:
+    alike = {"algorithm.kl.coefficient": 0.1, "algorithm.model.dtype": dtype, "algorithm.model.lora": lora}
     changes = {"algorithm.learners": {"count": 2, "sharding": "fsdp"}, **alike}
     whole = finish(build(tmp_path / "whole", "ppo", **changes))
     finish(build(tmp_path / "parts", "ppo", **changes), updates=4)

@@ -19,7 +19,7 @@ from loomrl.algorithms.language.loss import (
     sum_by_sample,
     token_weights,
 )
-from loomrl.algorithms.language.sample import AGE, ENGINE
+from loomrl.algorithms.language.sample import AGE, ENGINE, SHIFT
 from loomrl.algorithms.language.score import LOGITS_AT_ONCE, Head, chosen_logprobs
 from loomrl.algorithms.losses import cispo_loss, kl_estimate, policy_loss, value_loss
 from loomrl.config import GRPO, Clip
@@ -89,7 +89,7 @@ class Learner(LanguageLearner):
 
     def loss(self, logp: Tensor, old: Tensor, advantage: Tensor, **columns: Tensor) -> Tensor:
         """The loss of tokens that the policy sampled which learns."""
-        given = {ENGINE: old, AGE: torch.zeros(len(old)), ADVANTAGE: advantage}
+        given = {ENGINE: old, AGE: torch.zeros(len(old)), SHIFT: torch.zeros(len(old)), ADVANTAGE: advantage}
         return self.policy_loss({"logp_K": logp, "entropy_K": torch.zeros(len(logp))}, given | columns, old)
 
 
@@ -128,6 +128,14 @@ def test_token_of_an_older_policy_is_weighed_by_that_policy_and_clipped_by_the_p
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(slope(loss, now), expected)
     assert learner._sums[Metric.POLICY_DRIFT] == [0.0, 1]
+
+
+def test_token_teaches_as_much_as_nothing_raised_its_odds() -> None:
+    logp = torch.tensor([0.5, 0.5, 0.5, 0.5]).log().requires_grad_()
+    shift = torch.tensor([0.0, LOG2, math.inf, -LOG2])
+    advantage = torch.ones(4)
+    loss = Learner().loss(logp, logp.detach(), advantage, **{SHIFT: shift})
+    assert slope(loss, logp).tolist() == [-1.0, -0.5, 0.0, -1.0]
 
 
 def test_absurd_ratios_stay_finite() -> None:

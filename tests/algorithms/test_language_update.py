@@ -1,6 +1,7 @@
 """From attempts to what is learnt and what is told of them: samples, advantages, metrics, phases, errors."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from loomrl.algorithms.language.advantage import estimate
 from loomrl.algorithms.language.lesson import lesson_of
 from loomrl.algorithms.language.measure import measure
-from loomrl.algorithms.language.sample import ENGINE, REWARD, samples_of
+from loomrl.algorithms.language.sample import ENGINE, REWARD, SHIFT, samples_of
 from loomrl.algorithms.learners import memory_errors_translated
 from loomrl.algorithms.timing import Phases
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
@@ -36,6 +37,15 @@ def test_reward_of_a_turn_stands_on_its_last_action_and_failures_teach_nothing()
     np.testing.assert_array_equal(samples[0].mask_T, [0, 0, 0, 1, 1, 0, 0, 1])
     assert not samples[1].columns[REWARD].any()
     assert (samples[0].columns[ENGINE][samples[0].mask_T] == -0.5).all()
+
+
+def test_shift_of_a_token_is_a_column_and_zero_where_nothing_was_shifted() -> None:
+    plain, shifted = turn(3, 2), turn(3, 2)
+    assert shifted.tokens is not None
+    shifts_T = np.array([0, 0, 0, np.inf, 0.5], np.float32)
+    told = replace(shifted, tokens=replace(shifted.tokens, shifts_T=shifts_T))
+    (sample,), _ = samples_of([Group("g", (attempt("a", [plain, told]),))])
+    np.testing.assert_array_equal(sample.columns[SHIFT], [0, 0, 0, 0, 0, 0, 0, 0, np.inf, 0.5])
 
 
 def test_clip_bounds_what_an_attempt_earns_in_all() -> None:

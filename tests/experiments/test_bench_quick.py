@@ -107,6 +107,11 @@ def assert_adapters_are_measured(told: dict[str, Any]) -> None:
     assert 0 < low <= told["2_layers"]["adapters_ratio"] <= high
 
 
+def assert_forms_are_measured(told: dict[str, Any]) -> None:
+    assert told["formed_tokens_per_s"] > 0
+    assert 0 < told["mask_us"] <= told["mask_us_most"]
+
+
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.timeout(900)
@@ -121,6 +126,7 @@ def assert_adapters_are_measured(told: dict[str, Any]) -> None:
         ("console", assert_pages),
         ("release", assert_error_rates_that_peeking_breaks),
         ("adapters", assert_adapters_are_measured),
+        ("forms", assert_forms_are_measured),
     ],
 )
 def test_quick_benchmark_prints_every_figure(name: str, assert_figures: Callable[[dict[str, Any]], None]) -> None:

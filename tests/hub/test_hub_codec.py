@@ -46,12 +46,14 @@ def tokens(draw: st.DrawFn) -> Tokens:
     limit = draw(st.sampled_from([2, 200, 60_000, 150_000, 2**24 + 1, 2**31 - 1]))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     entropies = rng.random(length).astype(np.float32)
+    shifts = rng.exponential(1, length).astype(np.float32)
     return Tokens(
         rng.integers(-limit if draw(st.booleans()) else 0, limit, length).astype(np.int32),
         rng.random(length) < draw(st.sampled_from([0.0, 0.02, 0.5, 1.0])),
         rng.normal(size=length).astype(np.float32),
         np.sort(rng.integers(-1, draw(st.integers(0, 5)), length)).astype(np.int32),
         draw(st.sampled_from([None, entropies])),
+        draw(st.sampled_from([None, shifts])),
     )
 
 

@@ -32,7 +32,9 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 from loomrl.config import Sampling
+from loomrl.inference.chat import Spelling
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.form import FormCompiler
 from loomrl.inference.model import save_model
 from loomrl.inference.open import Opening
 from loomrl.inference.vllm.fleet import VllmFleet
@@ -93,9 +95,21 @@ def tiny_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
     )
 
 
+<<<<<<< HEAD
 def tiny_model(
     kind: str = "llama", *, seed: int = 0, scale: float = 0.3, head_dim: int = 8, positions: int = 256
 ) -> PreTrainedModel:
+=======
+def tiny_forms() -> FormCompiler:
+    """Forms in the words of the tiny tokenizer; close it."""
+    tokenizer = tiny_tokenizer()
+    spelling = Spelling(tokenizer)
+    special = set(tokenizer.all_special_ids)
+    return FormCompiler(lambda: [b"" if id in special else spelling[id] for id in range(VOCABULARY)])
+
+
+def tiny_model(kind: str = "llama", *, seed: int = 0, scale: float = 0.3, head_dim: int = 8) -> PreTrainedModel:
+>>>>>>> main
     """A model with random weights, large enough that its distributions are far from flat."""
     torch.manual_seed(seed)
     sizes = {

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sample_models import TOLERANCE, adapter, answers, drift, merged, random_prompt, request, tiny_model, tiny_tokenizer
@@ -11,6 +12,7 @@ from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
 from loomrl.inference.model import save_model
 from loomrl.inference.open import Opening
+from loomrl.inference.vllm.adapters import HeldAdapter
 from loomrl.inference.vllm.engine import VllmEngine
 from loomrl.inference.weights.sealed import seal
 from tests.needs import needs
@@ -25,7 +27,15 @@ pytestmark = [
 ]
 
 
-async def test_every_request_is_answered_as_by_its_adapter_merged_into_the_base(tmp_path: Path) -> None:
+def damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 4
+    file.write_bytes(content)
+
+
+async def test_every_request_is_answered_as_by_its_adapter_merged_into_the_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = tiny_model(head_dim=32)
     save_model(model, tiny_tokenizer(), tmp_path / "model")
     adapters = {
@@ -63,6 +73,19 @@ async def test_every_request_is_answered_as_by_its_adapter_merged_into_the_base(
         for sealed, got in ((adapters["a0"], await begun), (again, await engine.generate(one))):
             assert drift(merged(model, sealed), [replace(one, adapter="")], [got]) <= TOLERANCE
             assert set(got.versions_T.tolist()) == {sealed.version}
+        loaded = await engine._llm.list_loras()
+        with monkeypatch.context() as patch:
+            stage = HeldAdapter.stage
+
+            def stage_damaged(*given: Any) -> HeldAdapter:
+                held = stage(*given)
+                damage(held.file)
+                return held
+
+            patch.setattr(HeldAdapter, "stage", stage_damaged)
+            with pytest.raises(PolicyError, match="not what the learner sealed"):
+                await engine.add_adapter("damaged", again)
+        assert await engine._llm.list_loras() == loaded
         await engine.drop_adapter("a1")
         with pytest.raises(PolicyError, match="adapter name"):
             await engine.generate(replace(one, adapter="a1"))

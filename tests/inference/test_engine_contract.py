@@ -1,7 +1,8 @@
 """The contract of every engine, against plain forward passes of the same weights."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +12,32 @@ import numpy as np
 import pytest
 import pytest_asyncio
 import torch
-from sample_models import TOLERANCE, answers, drift, drift_by_version, logits, mixed, random_prompt, request, tiny_model
+from sample_models import (
+    TOLERANCE,
+    answers,
+    drift,
+    drift_by_version,
+    logits,
+    mixed,
+    random_prompt,
+    request,
+    tiny_forms,
+    tiny_model,
+    tiny_tokenizer,
+)
 from transformers import PreTrainedModel, XGLMConfig, XGLMForCausalLM
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Request
+from loomrl.inference.chat import ChatTemplate
+from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Request, Unsupported
+from loomrl.inference.model import save_model
 from loomrl.inference.open import Opening
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vllm.engine import StagedWeights, VllmEngine
 from loomrl.inference.vllm.start import start
 from loomrl.inference.weights.sealed import seal, stage
+from loomrl.types import Form
 from tests.needs import need, needs
 
 VLLM_WARNS = ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning", "ignore::ResourceWarning")
@@ -47,7 +63,7 @@ def model(seed: int = 0) -> PreTrainedModel:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model")
-    model().save_pretrained(path)
+    save_model(model(), tiny_tokenizer(), path)
     return path
 
 
@@ -73,12 +89,15 @@ async def vllm(running_vllm: VllmEngine) -> VllmEngine:
 
 
 @pytest.fixture(params=["torch", pytest.param("vllm", marks=[pytest.mark.system, pytest.mark.slow])])
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """With the weights of `model()`."""
-    if request.param == "torch":
-        return TorchEngine(model(), slots=SLOTS, context=CONTEXT)
-    opened: VllmEngine = request.getfixturevalue("vllm")
-    return opened
+    if request.param == "vllm":
+        opened: VllmEngine = request.getfixturevalue("vllm")
+        yield opened
+        return
+    forms = tiny_forms()
+    yield TorchEngine(model(), slots=SLOTS, context=CONTEXT, forms=forms)
+    forms.close()
 
 
 async def until_sampled(engine: Engine, tokens: int) -> None:
@@ -154,6 +173,30 @@ async def test_a_completion_ends_where_the_context_does(engine: Engine) -> None:
     got = await answers(engine, asked)
     assert (len(got[0].ids_T), got[0].finish) == (12, FinishReason.LENGTH)
     assert drift(model(), asked, got) <= TOLERANCE
+
+
+CHAT = ChatTemplate(tiny_tokenizer())
+FORMS: dict[Form, str] = {
+    Form("choice", '["What is it?", "two", "two or three"]'): r"What is it\?|two|two or three",
+    Form("regex", "[ab]{2,5}c"): r"[ab]{2,5}c",
+    Form("grammar", 'root ::= "x" [0-9] "y"\n'): r"x[0-9]y",
+    Form("schema", '{"type": "array", "items": {"enum": [1, "two"]}, "minItems": 1, "maxItems": 2}'): r"\[.+\]",
+}
+
+
+async def test_answers_have_the_form_that_was_asked_for(engine: Engine) -> None:
+    plain = request(random_prompt(1, 5), seed=4, stop=CHAT.stop, max_tokens=90)
+    for form, pattern in FORMS.items():
+        got = await engine.generate(replace(plain, form=form))
+        assert got.finish is FinishReason.STOP
+        assert re.fullmatch(pattern, CHAT.decode(got.ids_T), re.DOTALL)
+        assert got.shifts_T is not None
+        assert len(got.shifts_T) == len(got.ids_T)
+        pieces = await streamed(engine, replace(plain, form=form))
+        assert np.concatenate([piece.ids_T for piece in pieces]).tolist() == got.ids_T.tolist()
+    assert (await engine.generate(plain)).shifts_T is None
+    with pytest.raises(Unsupported, match="form=regex"):
+        await engine.generate(replace(plain, form=Form("regex", "(")))
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from sample_models import answers, drift, drift_by_version, mixed, random_prompt, request
@@ -19,10 +20,13 @@ from loomrl.errors import ConfigError, PolicyError
 from loomrl.experiments.evaluate import evaluate_policies
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import train
-from loomrl.inference.engine import Completion, FinishReason, Request
+from loomrl.inference.chat import open_chat
+from loomrl.inference.engine import Completion, FinishReason, Request, Unsupported
 from loomrl.inference.open import Opening, open_engine
+from loomrl.inference.remote.dialect import CompletionsApi, SglangTokens, VllmTokens
 from loomrl.inference.remote.engine import OpenAIEngine
 from loomrl.inference.weights.sealed import Sealed, seal
+from loomrl.types import Form
 from tests.needs import need
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_thread")]
@@ -239,6 +243,62 @@ def test_a_server_without_updates_is_not_trained_with(vllm: Served) -> None:
 def test_vllm_refuses_what_a_learner_would_not_recompute(vllm: Served) -> None:
     with pytest.raises(ConfigError, match=r"top_p=0\.5.*of what top-p leaves"):
         asyncio.run(answers(vllm.engine(), [request([1], top_p=0.5)]))
+
+
+SHAPE = '{"type": "object"}'
+SCHEMA = {
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": True},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "fields", "vllm_fields", "sglang_fields"),
+    [
+        (Form("json"), {"response_format": {"type": "json_object"}}, {"json_object": True}, {"json_schema": SHAPE}),
+        (Form("schema", SHAPE), SCHEMA, {"json": SHAPE}, {"json_schema": SHAPE}),
+        (Form("regex", "a+"), {"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}, {"regex": "a+"}),
+        (
+            Form("choice", '["a", "b?"]'),
+            {"structured_outputs": {"choice": ["a", "b?"]}},
+            {"choice": ["a", "b?"]},
+            {"regex": r"a|b\?"},
+        ),
+        (Form("grammar", "start: A"), {"structured_outputs": {"grammar": "start: A"}}, {"grammar": "start: A"}, None),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Form) else "",
+)  # fmt: skip
+def test_form_is_passed_on_in_the_fields_of_each_server(
+    form: Form, fields: dict[str, Any], vllm_fields: dict[str, Any], sglang_fields: dict[str, Any] | None
+) -> None:
+    plain = request([1], stop={2})
+    asked = replace(plain, form=form)
+    dialect = CompletionsApi()
+    assert dialect.body("m", asked, max_tokens=1) == dialect.body("m", plain, max_tokens=1) | fields
+    assert VllmTokens().body("m", asked, max_tokens=1)["sampling_params"]["structured_outputs"] == vllm_fields
+    if sglang_fields is None:
+        with pytest.raises(Unsupported, match="form=grammar"):
+            SglangTokens().body("m", asked, max_tokens=1)
+        return
+    assert sglang_fields.items() <= SglangTokens().body("m", asked, max_tokens=1)["sampling_params"].items()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_told_versions", [True, False])
+def test_server_of_vllm_obeys_a_form(vllm: Served, is_told_versions: bool) -> None:
+    chat = open_chat(vllm.folder)
+    choices = ("What is it?", "two")
+    form = Form("choice", json.dumps(choices))
+    asked = [
+        replace(request(random_prompt(seed, 5), seed=seed, stop={0}, max_tokens=50), form=form) for seed in range(4)
+    ]
+    engine = vllm.engine() if is_told_versions else vllm.url_only().engine()
+    for got in asyncio.run(answers(engine, asked)):
+        assert chat.decode(got.ids_T) in choices
+        assert got.shifts_T is not None
+        assert np.isposinf(got.shifts_T).all()
 
 
 @pytest.mark.parametrize(("tempered", "temperature"), [(True, 0.7), (False, 1.0)])

@@ -280,7 +280,7 @@ def shares(temperature: float, top_p: float | None = None, count: int = 4000) ->
     uniform_N = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     p = None if top_p is None else torch.full((count,), top_p, dtype=torch.float64)
     temperatures = torch.full((count,), temperature, dtype=torch.float64)
-    token_N, logp_N, _ = draw(LOGITS.expand(count, -1), temperatures, p, uniform_N)
+    token_N, logp_N, _, _ = draw(LOGITS.expand(count, -1), temperatures, p, uniform_N)
     expected = torch.log_softmax(LOGITS[0] / (temperature or 1.0), -1)[token_N]
     assert torch.allclose(logp_N, expected, atol=1e-6)
     return np.bincount(token_N, minlength=5) / count
@@ -308,7 +308,7 @@ def test_top_p_of_one_restricts_nothing() -> None:
 def test_the_extremes_of_a_stream_never_draw_what_is_impossible() -> None:
     edges = torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64)
     impossible_ends = torch.tensor([[-torch.inf, 1.0, 0.0, -torch.inf]] * 2)
-    token_N, _, _ = draw(impossible_ends, torch.ones(2, dtype=torch.float64), None, edges)
+    token_N, _, _, _ = draw(impossible_ends, torch.ones(2, dtype=torch.float64), None, edges)
     assert token_N.tolist() == [1, 2]
 
 
@@ -316,7 +316,7 @@ def test_logits_that_are_not_finite_have_no_finite_logprob() -> None:
     ones = torch.ones(3, dtype=torch.float64)
     bad = torch.tensor([[0.0, torch.nan], [torch.inf, 0.0], [-torch.inf, -torch.inf]])
     for temperature in (ones, ones * 0):
-        _, logp_N, _ = draw(bad, temperature, None, ones * 0.5)
+        _, logp_N, _, _ = draw(bad, temperature, None, ones * 0.5)
         assert not torch.isfinite(logp_N).any()
 
 

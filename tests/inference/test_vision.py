@@ -20,6 +20,7 @@ from sample_pictures import (
 )
 
 from loomrl.config import Sampling
+from loomrl.envs.multimodal import MultimodalEnvironment
 from loomrl.errors import PolicyError
 from loomrl.inference.chat import ChatTemplate, Transcript
 from loomrl.inference.engine import Completion, Request
@@ -155,7 +156,8 @@ def test_a_speaker_shows_its_engine_what_the_environment_shows() -> None:
 
     chat = ChatTemplate(seeing_tokenizer(), VISION)
     served = Recording(MODEL, slots=2, context=96, vision=VISION)
-    speaker = speakers(Voice(served, chat, Sampling(max_tokens=3), 96))(None, random.Random(0))  # type: ignore[arg-type]
+    voice = Voice(served, chat, Sampling(max_tokens=3), 96)
+    speaker = speakers(voice)(MultimodalEnvironment(), random.Random(0))
     said = (Message("user", "What is it?", (noise(1),)),)
 
     async def talk() -> None:

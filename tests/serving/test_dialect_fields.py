@@ -14,7 +14,9 @@ from PIL import Image
 from loomrl.picture import size_of, to_png
 from loomrl.serving.body import MOST_JPEGS
 from loomrl.serving.call import ChatRequest, Drawing, ToolSpec
+from loomrl.serving.dialect.form import schema_form
 from loomrl.serving.refusal import Refusal
+from loomrl.types import Form
 from tests.needs import ROOT
 from tests.serving.wires import SCHEMA, WIRES
 
@@ -68,6 +70,54 @@ def test_sampling_is_read(name: str, fields: dict[str, Any], drawing: Drawing) -
     assert read(name, **fields).drawing == drawing
 
 
+NAMED = {"name": "sum", "schema": SCHEMA, "strict": True}
+STRICT = schema_form(SCHEMA, strict=True)
+ANTHROPIC = {"type": "json_schema", "schema": SCHEMA}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "form"),
+    [
+        (CHAT, {"response_format": {"type": "json_object"}}, Form("json")),
+        (CHAT, {"response_format": {"type": "json_schema", "json_schema": NAMED}}, STRICT),
+        (
+            CHAT,
+            {"response_format": {"type": "json_schema", "json_schema": NAMED | {"strict": None}}},
+            schema_form(SCHEMA, strict=False),
+        ),
+        (CHAT, {"guided_regex": "a+"}, Form("regex", "a+")),
+        (CHAT, {"guided_choice": ["ja", "é"]}, Form("choice", '["ja", "é"]')),
+        (TEXT, {"guided_json": json.dumps(SCHEMA)}, STRICT),
+        (TEXT, {"guided_grammar": 'root ::= "a"'}, Form("grammar", 'root ::= "a"')),
+        (TEXT, {"structured_outputs": {"json": SCHEMA}}, STRICT),
+        (TEXT, {"structured_outputs": {"json_object": True}}, Form("json")),
+        (RESPONSES, {"text": {"format": {"type": "json_object"}}}, Form("json")),
+        (RESPONSES, {"text": {"format": {"type": "json_schema"} | NAMED}}, STRICT),
+        (MESSAGES, {"output_config": {"format": ANTHROPIC}}, STRICT),
+        (MESSAGES, {"output_format": ANTHROPIC}, STRICT),
+    ],
+)
+def test_form_of_the_answer_is_read(name: str, fields: dict[str, Any], form: Form) -> None:
+    ask = read(name, **fields)
+    assert ask.drawing.form == form
+    if name == RESPONSES:
+        assert ask.shown["text"] == fields["text"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        (CHAT, {"response_format": {"type": "json_object"}, "guided_regex": "a"}),
+        (CHAT, {"guided_json": {}, "guided_choice": ["a"]}),
+        (TEXT, {"structured_outputs": {"regex": "a"}, "guided_regex": "a"}),
+        (MESSAGES, {"output_config": {"format": ANTHROPIC}, "output_format": ANTHROPIC}),
+    ],
+)
+def test_answer_has_one_form(name: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(Refusal, match="set one of them"):
+        read(name, **fields)
+
+
 @pytest.mark.parametrize("name", TALKS)
 def test_tools_are_read(name: str) -> None:
     assert read(name).tools == (ToolSpec(name="add", description="Sum.", parameters=SCHEMA),)
@@ -82,7 +132,10 @@ chat/completions | modalities | ["text"] | ["audio"]
 chat/completions | service_tier | "auto" | "flex"
 chat/completions | reasoning_effort | "none" | "low"
 chat/completions | verbosity | "medium" | "low"
-chat/completions | response_format | {"type": "text"} | {"type": "json_object"}
+chat/completions | response_format | {"type": "text"} | {"type": "xml"}
+chat/completions | structured_outputs | null | {"json": {}, "regex": "a"}
+chat/completions | guided_json | "{}" | "no JSON"
+chat/completions | guided_choice | null | []
 chat/completions | prediction | null | {"type": "content", "content": "a"}
 chat/completions | functions | null | []
 chat/completions | web_search_options | null | {}
@@ -105,8 +158,9 @@ responses | truncation | "disabled" | "auto"
 responses | background | false | true
 responses | include | ["reasoning.encrypted_content"] | ["file_search_call.results"]
 responses | prompt | null | {"id": "p"}
-responses | text | {"format": {"type": "text"}} | {"format": {"type": "json_object"}}
+responses | text | {"format": {"type": "text"}} | {"format": {"type": "xml"}}
 responses | reasoning | {"effort": null} | {"effort": "low"}
+messages | output_config | {} | {"format": {"type": "text"}}
 messages | thinking | {"type": "disabled"} | {"type": "enabled", "budget_tokens": 1}
 messages | top_k | null | 5
 messages | temperature | 1 | 1.5

@@ -21,6 +21,7 @@ from loomrl.serving.recording.record import CallToRecord, RecordedCall, SpokenCh
 from loomrl.store import LoomDB
 from loomrl.store.erasures import delete_judgements, erase
 from loomrl.store.sessions import placeholders
+from loomrl.types import Form
 from tests.serving.scripted import Desk, ask, decoded, encoded, reply, user
 
 SECRETS = ["ghp_" + "aB3" * 12, "AKIAIOSFODNN7EXAMPLE", "ada.lovelace@example.org", "sk-proj-" + "xY9" * 10]
@@ -37,7 +38,7 @@ def planted(draw: st.DrawFn) -> tuple[str, str]:
 
 
 PLACES = ["user", "system", "tool", "answer", "arguments", "said arguments", "description", "parameters", "name",
-          "stop", "prompt", "id"]  # fmt: skip
+          "stop", "form", "prompt", "id"]  # fmt: skip
 
 
 def call_with(place: str, text: str) -> CallToRecord:
@@ -52,7 +53,8 @@ def call_with(place: str, text: str) -> CallToRecord:
     messages = (ChatMessage(role="system", text=at("system")), user(at("user")), *arguments)
     messages += (ChatMessage(role="tool", text=at("tool"), answers=at("id")),)
     tool = ToolSpec(name=at("name"), description=at("description"), parameters={"x": {"default": at("parameters")}})
-    asked = ChatRequest(model="m", messages=messages, tools=(tool,), drawing=Drawing(stop=(at("stop"),)), user="u")
+    drawing = Drawing(stop=(at("stop"),), form=Form("regex", at("form")))
+    asked = ChatRequest(model="m", messages=messages, tools=(tool,), drawing=drawing, user="u")
     if place == "prompt":
         asked = replace(asked, messages=(), prompt=text)
     opened = np.array(encoded(text if place not in ("answer", "arguments") else "hello"), np.int32)

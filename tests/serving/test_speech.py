@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -34,9 +34,9 @@ from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ActRequest, Continuation, Picture
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.speech import LanguageServedPolicy
-from loomrl.serving.wording import CallReader, read_call, to_messages, write_call
-from loomrl.types import Message
-from tests.inference.sample_models import TEMPLATE, logprobs, tiny_model, tiny_tokenizer
+from loomrl.serving.wording import CallReader, read_call, restrict_calls, to_messages, write_call
+from loomrl.types import Form, Message
+from tests.inference.sample_models import TEMPLATE, logprobs, tiny_forms, tiny_model, tiny_tokenizer
 from tests.inference.sample_pictures import noise, plain_logprobs, seeing_model, seeing_tokenizer
 from tests.serving.scripted_engine import ScriptedEngine
 from tests.serving.waiting import refuses
@@ -289,6 +289,63 @@ async def test_a_required_call_that_turns_out_malformed_is_text_with_its_beginni
     speech, _ = scripted("no idea")
     done = closed(await one(speech, messages=HELLO, tools=(CLOCK,), tool_choice="required"))
     assert (done.text, done.finish) == ('<tool_call>\n{"name": "clock", "arguments":no idea', "stop")
+
+
+async def test_answer_that_was_cut_in_a_call_says_so_without_showing_it() -> None:
+    for choice in ("auto", "required"):
+        speech, _ = scripted(f"Well. {CALL}" if choice == "auto" else " " + CALL)
+        asked = {"messages": HELLO, "tools": (CLOCK,), "tool_choice": choice, "drawing": Drawing(max_tokens=30)}
+        done = closed(await one(speech, **asked))
+        assert (done.text, done.calls, done.finish) == ("Well." if choice == "auto" else "", (), "length")
+
+
+SHAPE = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"], "additionalProperties": False}
+KNOWN_T = np.array([CHAT.end], np.int32)
+"""An answer before; the tools were described then."""
+LAMP = ToolSpec(name="lamp", parameters=SHAPE)
+DOOR = ToolSpec(name="door", parameters=SHAPE, strict=True)
+
+
+@pytest.fixture
+def formed() -> Iterator[LanguageServedPolicy]:
+    """A random policy, whose answers can have forms."""
+    forms = tiny_forms()
+    engine = TorchEngine(tiny_model(), slots=8, context=CONTEXT, forms=forms)
+    yield LanguageServedPolicy(Voice(engine, CHAT, Sampling(max_tokens=60), CONTEXT), version="tiny")
+    forms.close()
+
+
+@pytest.mark.parametrize("choice", ["required", "tool:lamp"])
+async def test_forced_call_names_a_tool_and_has_its_arguments(formed: LanguageServedPolicy, choice: str) -> None:
+    asked = {"messages": HELLO, "known_T": KNOWN_T, "tools": (LAMP, DOOR), "tool_choice": choice}
+    for seed in range(4):
+        got = await one(formed, **asked, parallel_tool_calls=False, drawing=Drawing(seed=seed))
+        (call,) = closed(got).calls
+        assert call.name in (["lamp"] if choice == "tool:lamp" else ["lamp", "door"])
+        assert json.loads(call.arguments)["on"] in (True, False)
+        assert (closed(got).finish, closed(got).text) == ("tool_calls", "")
+        assert got.shifts is not None
+        assert len(got.shifts) == len(got.ids)
+
+
+async def test_answer_beside_tools_is_the_callers_form_or_calls(formed: LanguageServedPolicy) -> None:
+    drawing = Drawing(seed=1, form=Form("choice", '["is it?", "two"]'))
+    got = closed(await one(formed, messages=HELLO, known_T=KNOWN_T, tools=(LAMP,), drawing=drawing))
+    assert got.text in ("is it?", "two") or got.calls
+    refused = Continuation(messages=HELLO, known_T=KNOWN_T, tools=(LAMP,), drawing=Drawing(form=Form("regex", "a")))
+    with refuses(RefusalCause.INVALID, "beside tools"):
+        await events(formed.answer(refused))
+    broken = Continuation(messages=HELLO, drawing=Drawing(form=Form("schema", '{"not": {}}')))
+    with refuses(RefusalCause.INVALID, "Unimplemented keys"):
+        await events(formed.answer(broken))
+
+
+def test_answer_is_free_unless_a_tool_is_strict_or_a_call_is_due() -> None:
+    assert restrict_calls(Continuation(messages=HELLO, tools=(LAMP,))) is None
+    assert restrict_calls(Continuation(messages=HELLO, tools=(DOOR,), tool_choice="none")) is None
+    strict = restrict_calls(Continuation(messages=HELLO, tools=(LAMP, DOOR)))
+    assert strict is not None
+    assert strict.text.startswith("start: (lead rest)* TEXT")
 
 
 async def test_one_call_is_enough_if_they_must_not_be_parallel() -> None:

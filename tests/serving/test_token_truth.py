@@ -22,15 +22,15 @@ from loomrl.inference.weights.sealed import Sealed
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.gateway import GatewaySettings
 from loomrl.serving.speech import LanguageServedPolicy
-from loomrl.types import Trajectory
-from tests.inference.sample_models import logprobs, tiny_model, tiny_tokenizer
+from loomrl.types import Trajectory, join_shifts
+from tests.inference.sample_models import logprobs, tiny_forms, tiny_model, tiny_tokenizer
 from tests.serving.local_gateway import LocalGateway
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_thread")]
 CONTEXT = 250
 TOOLS = [{"type": "function", "function": {"name": "f", "description": "Of é.", "parameters": {"type": "object"}}}]
-Drawn = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...], tuple[int, ...]]
-"""Context, ids, log-probabilities, versions."""
+Drawn = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...], tuple[int, ...], tuple[float, ...]]
+"""Context, ids, log-probabilities, versions, shifts."""
 
 
 @dataclass
@@ -66,8 +66,13 @@ class Logged:
                 tuple(number for piece in pieces for number in getattr(piece, name).tolist())
                 for name in ("ids_T", "logprobs_T", "versions_T")
             )
+            shifts_T = join_shifts((piece.ids_T, piece.shifts_T) for piece in pieces)
             if ids:
-                yield tuple(request.prompt_T.tolist()), ids, logps, versions
+                yield tuple(request.prompt_T.tolist()), ids, logps, versions, shifts_of(shifts_T)
+
+
+def shifts_of(shifts_T: np.ndarray | None) -> tuple[float, ...]:
+    return () if shifts_T is None else tuple(shifts_T.tolist())
 
 
 @dataclass
@@ -104,6 +109,8 @@ class Client:
             body |= {"tools": TOOLS, "tool_choice": rng.choice(["auto", "auto", "required"])}
         if rng.random() < 0.3:
             body["stop"] = rng.choice([["e"], ["a", " t"], ["é"]])
+        elif rng.random() < 0.3 and not tools:
+            body["guided_choice"] = ["a", "é <", "漢🙂"]
         if rng.random() < 0.2:
             body["n"] = 2
         body["stream"] = stream = rng.random() < 0.5 and "n" not in body and not tools
@@ -139,13 +146,15 @@ def recorded(trajectory: Trajectory) -> Iterator[Drawn]:
             if tokens.mask_T.any():
                 assert tokens.mask_T[new:].all()
                 columns = (tokens.ids_T[new:], tokens.logprobs_T[new:], tokens.versions_T[new:])
-                yield (context, *(tuple(column.tolist()) for column in columns))  # type: ignore[misc]
+                shifts = shifts_of(None if tokens.shifts_T is None else tokens.shifts_T[new:])
+                yield (context, *(tuple(column.tolist()) for column in columns), shifts)  # type: ignore[misc]
             ids += tokens.ids_T.tolist()
 
 
 async def lived(folder: Path, count: int, *, seed: int = 0) -> tuple[Logged, list[Trajectory]]:
     """That many sessions, 16 at a time, and their trajectories."""
-    logged = Logged(TorchEngine(tiny_model(), slots=32, context=CONTEXT, version=3))
+    forms = tiny_forms()
+    logged = Logged(TorchEngine(tiny_model(), slots=32, context=CONTEXT, version=3, forms=forms))
     speech = LanguageServedPolicy(Voice(logged, ChatTemplate(tiny_tokenizer()), Sampling(), CONTEXT), version="r/3")
     recorder = open_recorder(f"sqlite:///{folder}/loom.db")
     many = asyncio.Semaphore(16)
@@ -159,6 +168,7 @@ async def lived(folder: Path, count: int, *, seed: int = 0) -> tuple[Logged, lis
                 return None if answer.status_code == 404 else await recorder.complete(f"s{number}", reward=1.0)
 
         found = await asyncio.gather(*map(one, range(count)))
+    forms.close()
     return logged, [each for each in found if each is not None]
 
 
@@ -166,6 +176,7 @@ async def check(folder: Path, count: int) -> None:
     logged, trajectories = await lived(folder, count)
     drawn, kept = Counter(logged.drawn()), Counter(each for t in trajectories for each in recorded(t))
     assert kept == drawn
+    assert any(max(shifts, default=0) > 1 for *_, shifts in kept), "forms shift odds"
     assert sum(bool(t.threads) for t in trajectories) > count // 3
     for request, pieces in random.Random(0).sample([pair for pair in logged.log if pair[1]], min(50, count)):
         ids = np.concatenate([piece.ids_T for piece in pieces])

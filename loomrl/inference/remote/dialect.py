@@ -1,5 +1,7 @@
 """Dialects for sampling from servers: three forms of the same request and its answer."""
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -8,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import FinishReason, Request
+from loomrl.inference.engine import FinishReason, Request, Unsupported
 from loomrl.picture import to_url
-from loomrl.types import Message
+from loomrl.types import Form, Message
 
 TOP = 5
 """Number of likeliest tokens in a probe's answer."""
@@ -72,6 +74,7 @@ class CompletionsApi:
             "logprobs": TOP if top else 1,
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
+            **({} if request.form is None else as_format(request.form)),
         }
 
     def read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
@@ -105,6 +108,8 @@ class VllmTokens:
             "logprobs": TOP if top else 0,
             "detokenize": False,
         }
+        if request.form is not None:
+            sampling["structured_outputs"] = structured_outputs(request.form)
         return {"model": model, "token_ids": request.prompt_T.tolist(), "sampling_params": sampling}
 
     def read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
@@ -138,6 +143,7 @@ class SglangTokens:
             "ignore_eos": True,
             "skip_special_tokens": False,
             "no_stop_trim": True,
+            **({} if request.form is None else _as_sglang(request.form)),
         }
         extra = {"top_logprobs_num": TOP} if top else {}
         return {
@@ -160,6 +166,45 @@ class SglangTokens:
         reason = told["finish_reason"]["type"]
         best = max((one[0] for one in first), default=0.0)
         return _piece([pair[1] for pair in pairs], [pair[0] for pair in pairs], spans, reason, best)
+
+
+def structured_outputs(form: Form) -> dict[str, Any]:
+    """The form as one of vLLM's parameters."""
+    match form.kind:
+        case "json":
+            return {"json_object": True}
+        case "schema":
+            return {"json": form.text}
+        case "choice":
+            return {"choice": json.loads(form.text)}
+        case kind:
+            return {kind: form.text}
+
+
+def as_format(form: Form) -> dict[str, Any]:
+    """The form as a field of a request: OpenAI's if it is JSON, else vLLM's."""
+    match form.kind:
+        case "json":
+            return {"response_format": {"type": "json_object"}}
+        case "schema":
+            schema = {"name": "answer", "schema": json.loads(form.text), "strict": True}
+            return {"response_format": {"type": "json_schema", "json_schema": schema}}
+        case _:
+            return {"structured_outputs": structured_outputs(form)}
+
+
+def _as_sglang(form: Form) -> dict[str, Any]:
+    match form.kind:
+        case "json":
+            return {"json_schema": '{"type": "object"}'}
+        case "schema":
+            return {"json_schema": form.text}
+        case "regex":
+            return {"regex": form.text}
+        case "choice":
+            return {"regex": "|".join(map(re.escape, json.loads(form.text)))}
+        case _:
+            raise Unsupported("form=grammar: SGLang reads other grammars. Send a schema, a regex or choices.")
 
 
 def as_openai(message: Message) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from loomrl.inference.engine import (
     Request,
     check_ids,
     check_prompt,
+    unknown_shifts,
 )
 from loomrl.inference.model import config_of, skeleton_of
 from loomrl.inference.remote.dialect import CompletionsApi, ServerDialect, ServerPiece, SglangTokens, VllmTokens, read
@@ -187,11 +188,15 @@ class OpenAIEngine(Engine):
             room -= len(piece.ids_T)
             finish = _finish(piece, request, room)
             if finish is not None:
-                return self._join(pieces, finish)
+                return self._join(pieces, finish, shifts=request.shifts)
+            if request.form is not None:
+                raise PolicyError(
+                    f"{self._choice.url} broke an answer off that has a form, which another request cannot go on with."
+                )
             asked = replace(asked, prompt_T=np.concatenate([asked.prompt_T, piece.ids_T]))
         raise PolicyError(f"{self._choice.url} broke the request off {PIECES} times.")
 
-    def _join(self, pieces: Sequence[ServerPiece], finish: FinishReason) -> Completion:
+    def _join(self, pieces: Sequence[ServerPiece], finish: FinishReason, *, shifts: bool) -> Completion:
         ids_T = np.concatenate([piece.ids_T for piece in pieces])
         check_ids(ids_T, self._vocabulary, "sampled ids")
         self._tally.add(sampled_tokens=len(ids_T))
@@ -200,6 +205,7 @@ class OpenAIEngine(Engine):
             np.concatenate([piece.logprobs_T for piece in pieces]),
             np.concatenate([self._versions(piece) for piece in pieces]),
             finish,
+            shifts_T=unknown_shifts(ids_T) if shifts else None,
         )
 
     def _versions(self, piece: ServerPiece) -> NDArray[np.int32]:

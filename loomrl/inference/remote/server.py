@@ -13,7 +13,7 @@ from loomrl.config import OpenAIPolicy
 from loomrl.errors import ConfigError, PolicyError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.policy import Action, PolicyFactory
-from loomrl.inference.remote.dialect import as_openai
+from loomrl.inference.remote.dialect import as_format, as_openai
 from loomrl.types import Message
 
 T = TypeVar("T")
@@ -146,7 +146,10 @@ def _said(response: httpx.Response) -> str:
 class ServedSpeaker:
     """Sends the whole conversation and returns the answer."""
 
-    def __init__(self, server: ServerClient, choice: OpenAIPolicy, rng: random.Random) -> None:
+    def __init__(
+        self, server: ServerClient, choice: OpenAIPolicy, environment: BaseEnvironment, rng: random.Random
+    ) -> None:
+        self._environment = environment
         self._server = server
         self._choice = choice
         self._rng = rng
@@ -154,13 +157,15 @@ class ServedSpeaker:
     async def act(self, conversation: tuple[Message, ...]) -> Action:
         """The server's next message; a PolicyError if there is none."""
         sampling = self._choice.sampling
-        body = {
+        form = self._environment.form()
+        body: dict[str, Any] = {
             "model": self._choice.model,
             "messages": [as_openai(message) for message in conversation],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
             "seed": self._rng.getrandbits(31),
+            **({} if form is None else as_format(form)),
         }
         answer = await self._server.post("/v1/chat/completions", body)
         try:
@@ -182,7 +187,7 @@ def speakers_on_server(choice: OpenAIPolicy) -> PolicyFactory:
     server = _client_for(choice)
 
     def speaker(environment: BaseEnvironment, rng: random.Random) -> ServedSpeaker:
-        return ServedSpeaker(server, choice, rng)
+        return ServedSpeaker(server, choice, environment, rng)
 
     return speaker
 

@@ -12,8 +12,19 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 from typing_extensions import override
 
-from loomrl.errors import PolicyError, unknown
-from loomrl.inference.engine import CLOSED, Completion, Engine, EngineTurn, Pieces, Request, Sight, check_prompt
+from loomrl.errors import PolicyError
+from loomrl.inference.engine import (
+    CLOSED,
+    Completion,
+    Engine,
+    EngineTurn,
+    Pieces,
+    Request,
+    Sight,
+    Unsupported,
+    check_prompt,
+)
+from loomrl.inference.form import FormCompiler, FormMatcher
 from loomrl.inference.torch.adapters import LowRankAdapter
 from loomrl.inference.torch.fused import open_network
 from loomrl.inference.torch.network import CachedNetwork
@@ -56,8 +67,11 @@ class TorchEngine(Engine):
         context: int = 256,
         version: int = 0,
         vision: Vision | None = None,
+        forms: FormCompiler | None = None,
     ) -> None:
+        """Without `forms`, which know the tokens' texts, no answer can have a form."""
         super().__init__(version)
+        self._forms = forms
         self._network: CachedNetwork | None = open_network(model, slots=slots, context=context, vision=vision)
         self._constants = {name: tensor.clone() for name, tensor in self._network.constants().items()}
         self._base: Base | None = None
@@ -74,13 +88,13 @@ class TorchEngine(Engine):
 
     @override
     async def _complete(self, request: Request, turn: EngineTurn) -> Completion:
-        return await self._enter(request, turn, None).answer
+        return await self._enter(request, turn, None, await self._open_form(request)).answer
 
     @override
     async def _stream(self, request: Request, turn: EngineTurn) -> Pieces:
         """Each token once it is sampled; closing it frees the row before the next step."""
         feed = TokenFeed()
-        answer = self._enter(request, turn, feed).answer
+        answer = self._enter(request, turn, feed, await self._open_form(request)).answer
         answer.add_done_callback(lambda _: feed.more.set())
         try:
             finish = None
@@ -93,11 +107,20 @@ class TorchEngine(Engine):
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # seen, even if the reader went before it came
 
-    def _enter(self, request: Request, turn: EngineTurn, feed: TokenFeed | None) -> OpenRequest:
+    async def _open_form(self, request: Request) -> FormMatcher | None:
+        if request.form is None or self._forms is None:
+            return None
+        form = await self._forms.open(request.form, request.stop)
+        self._check(request)  # again: the engine, and what it holds, may have changed meanwhile
+        return form
+
+    def _enter(
+        self, request: Request, turn: EngineTurn, feed: TokenFeed | None, form: FormMatcher | None
+    ) -> OpenRequest:
         """Put a request into the queue, and see to it that steps are made."""
         self._attach(asyncio.get_running_loop())
         adapter = self._adapters[request.adapter] if request.adapter else None
-        opened = OpenRequest(request, turn, asyncio.get_running_loop().create_future(), feed, adapter)
+        opened = OpenRequest(request, turn, asyncio.get_running_loop().create_future(), feed, adapter, form)
         opened.answer.add_done_callback(lambda _: turn.end())
         self._waiting.append(opened)
         if self._pump is None or self._pump.done():
@@ -139,11 +162,7 @@ class TorchEngine(Engine):
         return self._adapters.keys()
 
     @override
-    async def add_adapter(self, name: str, sealed: Sealed) -> None:
-        self._check_open()
-        if not name:
-            raise PolicyError("adapter '': the name is empty. Give one.")
-        sealed.verify()
+    async def _add_adapter(self, name: str, sealed: Sealed) -> None:
         # in threads, because others' requests go on meanwhile: all weights of the base are read
         await asyncio.to_thread(self._identify_base)
         adapter = self._open_adapter(sealed)
@@ -151,9 +170,8 @@ class TorchEngine(Engine):
         self._adapters[name] = adapter
 
     @override
-    async def drop_adapter(self, name: str) -> None:
-        if self._adapters.pop(name, None) is None:
-            raise PolicyError("adapter " + unknown("name", name, sorted(self._adapters)))
+    async def _drop_adapter(self, name: str) -> None:
+        del self._adapters[name]
 
     def _open_adapter(self, sealed: Sealed) -> LowRankAdapter:
         """An adapter in the engine's memory; a PolicyError if it belongs to another base, or does not fit."""
@@ -189,6 +207,8 @@ class TorchEngine(Engine):
         await super().close()
         self._fail(CLOSED)
         self._network = None
+        if self._forms is not None:
+            self._forms.close()
 
     def _open_network(self) -> CachedNetwork:
         assert self._network is not None, "the engine is open"
@@ -197,6 +217,8 @@ class TorchEngine(Engine):
     @override
     def _check(self, request: Request) -> None:
         super()._check(request)
+        if request.form is not None and self._forms is None:
+            raise Unsupported(f"form={request.form.kind}: this engine was opened without forms. Open it with some.")
         check_prompt(request, context=self._context, vocabulary=self._vocabulary)
         check_sights(request, self._open_network().vision)
 
@@ -306,26 +328,39 @@ class TorchEngine(Engine):
         x = torch.from_numpy(columns).to(self._open_network().model.device)
         adapters = [self._adapter(opened) for opened in self._rows.opened]
         logits_NV = self._open_network().step(x[0].long(), x[1].long(), int(columns[1].max()) + 1, adapters)
-        found = draw(logits_NV, x[2], x[3] if columns[3].min() < 1 else None, x[4])
-        drawn = torch.stack([found.token_N.double(), found.logprob_N.double()]).cpu().numpy()
+        shifted = self._rows.shift(logits_NV)  # after the step: a GPU still computes while forms are consulted
+        found = draw(logits_NV, x[2], x[3] if columns[3].min() < 1 else None, x[4], shifted)
+        drawn = torch.stack([found.token_N.double(), found.logprob_N.double(), found.shift_N.double()]).cpu().numpy()
         entropies_N = found.entropy().cpu().numpy() if self._rows.want_entropies else None
         version_N = np.array([self._version_of(opened) for opened in self._rows.opened], np.int32)
-        ended = self._rows.append(drawn[0].astype(np.int64), drawn[1], version_N, entropies_N)
+        ended = self._rows.append(
+            drawn[0].astype(np.int64), drawn[1], version_N, shifts_N=drawn[2], entropies_N=entropies_N
+        )
         self._hand_out(drawn, found)
         broken = np.flatnonzero(~np.isfinite(drawn[1]))
         for row in broken:
             opened = self._rows.opened[row]
             self._answer(opened, f"weights of version {version_N[row]} gave logits that are not finite")
             self._open_network().clear(int(row))
+        strayed = self._follow_forms(drawn[0])
         for row in ended:
             if not self._rows.opened[row].answer.done():
                 self._rows.opened[row].answer.set_result(self._rows.completion(row))
-        gone = {*map(int, ended), *map(int, broken)}
+        gone = {*map(int, ended), *map(int, broken), *strayed}
         self._tally.add(sampled_tokens=len(self._rows), steps=1)
         self._remove(gone)
         return len(gone)
 
-    def _hand_out(self, drawn_2N: NDArray[np.float64], found: RowDraw) -> None:
+    def _follow_forms(self, ids_N: NDArray[np.float64]) -> list[int]:
+        """Go on in every form after its row's token; returns the rows whose form cannot, which are answered so."""
+        strayed = []
+        for row, opened in enumerate(self._rows.opened):
+            if opened.form is not None and (fault := opened.form.take(int(ids_N[row]))):
+                self._answer(opened, f"its form became too complex ({fault}). Simplify it", Unsupported)
+                strayed.append(row)
+        return strayed
+
+    def _hand_out(self, drawn_3N: NDArray[np.float64], found: RowDraw) -> None:
         """Hand the tokens of this step to those who read them as they come."""
         fed = [(row, opened) for row, opened in enumerate(self._rows.opened) if opened.feed is not None]
         most = max((opened.request.top for _, opened in fed), default=0)
@@ -335,7 +370,9 @@ class TorchEngine(Engine):
             assert opened.feed is not None
             top = opened.request.top
             likeliest = (ids_NK[row][:top], logprobs_NK[row][:top]) if top else None
-            opened.feed.add(int(drawn_2N[0, row]), float(drawn_2N[1, row]), self._version_of(opened), likeliest)
+            id, logprob, shift = drawn_3N[:, row].tolist()
+            shift = shift if opened.request.shifts else None
+            opened.feed.add(int(id), logprob, self._version_of(opened), top=likeliest, shift=shift)
 
     def _remove(self, rows: set[int] | list[int]) -> None:
         for source, target, length in self._rows.remove(rows):
@@ -348,6 +385,6 @@ class TorchEngine(Engine):
         self._rows.opened.clear()
         self._waiting.clear()
 
-    def _answer(self, opened: OpenRequest, cause: str) -> None:
+    def _answer(self, opened: OpenRequest, cause: str, kind: type[PolicyError] = PolicyError) -> None:
         if not opened.answer.done() and not opened.answer.get_loop().is_closed():
-            opened.answer.set_exception(PolicyError(f"no completion: {cause}."))
+            opened.answer.set_exception(kind(f"no completion: {cause}."))

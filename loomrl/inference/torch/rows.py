@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loomrl.inference.engine import Completion, CompletionPiece, EngineTurn, FinishReason, Request, Top
+from loomrl.inference.form import FormMatcher
 from loomrl.inference.torch.adapters import LowRankAdapter
 
 
@@ -27,12 +28,23 @@ class TokenFeed:
     _logprobs: list[float] = field(default_factory=list)
     _versions: list[int] = field(default_factory=list)
     _top: list[tuple[list[int], list[float]]] = field(default_factory=list)
+    _shifts: list[float] = field(default_factory=list)
 
-    def add(self, id: int, logprob: float, version: int, top: tuple[list[int], list[float]] | None) -> None:
-        """Add the token of one step, with the likeliest ones if they were asked for."""
+    def add(
+        self,
+        id: int,
+        logprob: float,
+        version: int,
+        *,
+        top: tuple[list[int], list[float]] | None,
+        shift: float | None,
+    ) -> None:
+        """Add the token of one step; the likeliest ones if they were asked for, and its shift if odds are shifted."""
         self._ids.append(id)
         self._logprobs.append(logprob)
         self._versions.append(version)
+        if shift is not None:
+            self._shifts.append(shift)
         if top is not None:
             self._top.append(top)
         self.more.set()
@@ -49,7 +61,9 @@ class TokenFeed:
             np.array(self._versions, np.int32),
             finish,
             top,
+            np.array(self._shifts, np.float32) if self._shifts else None,
         )
+        self._shifts = []
         self._ids = []
         self._logprobs = []
         self._versions = []
@@ -74,11 +88,21 @@ def _mix(x_N: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed_N
 
 
+class ShiftedOdds(NamedTuple):
+    """The logits of the rows that draw from others than the model's: those at the row's own places."""
+
+    row_M: Tensor
+    logits_MV: Tensor
+
+
 class RowDraw(NamedTuple):
-    """One token per row and its log-probability in the whole distribution; all log-probabilities, to look up more."""
+    """One token per row, its log-probability in the whole distribution, and how much likelier shifted odds made it; all
+    log-probabilities, to look up more.
+    """
 
     token_N: Tensor
     logprob_N: Tensor
+    shift_N: Tensor
     logp_NV: Tensor
 
     def entropy(self) -> Tensor:
@@ -87,22 +111,34 @@ class RowDraw(NamedTuple):
         return entropy_N
 
 
-def draw(logits_NV: Tensor, temperature_N: Tensor, top_p_N: Tensor | None, uniform_N: Tensor) -> RowDraw:
+def draw(
+    logits_NV: Tensor,
+    temperature_N: Tensor,
+    top_p_N: Tensor | None,
+    uniform_N: Tensor,
+    shifted: ShiftedOdds | None = None,
+) -> RowDraw:
     """Draw from each row's distribution.
 
     Temperature 0 takes the likeliest token, with its log-probability at 1. `top_p_N` is None if no row uses top-p.
     """
     greedy_N = temperature_N == 0
-    scale_N = torch.where(greedy_N, 1.0, temperature_N)
-    logp_NV = torch.log_softmax(logits_NV.float() / scale_N.float()[:, None], dim=-1)
-    weight_NV = logp_NV.double().exp_()
+    scale_N = torch.where(greedy_N, 1.0, temperature_N).float()
+    logp_NV = torch.log_softmax(logits_NV.float() / scale_N[:, None], dim=-1)
+    odds_NV = logp_NV
+    if shifted is not None:
+        odds_NV = logp_NV.clone()
+        odds_NV[shifted.row_M] = torch.log_softmax(shifted.logits_MV.float() / scale_N[shifted.row_M, None], dim=-1)
+    weight_NV = odds_NV.double().exp_()
     if top_p_N is not None:
         weight_NV = _nucleus(weight_NV, top_p_N)
     bound_NV = weight_NV.cumsum(-1)
     at_N1 = torch.searchsorted(bound_NV, uniform_N[:, None] * bound_NV[:, -1:], right=True)
     token_N = at_N1[:, 0].clamp_(max=logits_NV.shape[1] - 1)
-    token_N = torch.where(greedy_N, logp_NV.argmax(-1), token_N)
-    return RowDraw(token_N, logp_NV.gather(1, token_N[:, None])[:, 0], logp_NV)
+    token_N = torch.where(greedy_N, odds_NV.argmax(-1), token_N)
+    logprob_N = logp_NV.gather(1, token_N[:, None])[:, 0]
+    shift_N = odds_NV.gather(1, token_N[:, None])[:, 0] - logprob_N
+    return RowDraw(token_N, logprob_N, shift_N, logp_NV)
 
 
 def _nucleus(weight_NV: Tensor, top_p_N: Tensor) -> Tensor:
@@ -127,6 +163,8 @@ class OpenRequest:
     feed: TokenFeed | None = None
     adapter: LowRankAdapter | None = None
     """The adapter that the request names."""
+    form: FormMatcher | None = None
+    """The place of the answer in the form that the request asks for."""
 
 
 class Rows:
@@ -138,6 +176,7 @@ class Rows:
         self._logprobs_SC = np.zeros((slots, context), np.float32)
         self._versions_SC = np.zeros((slots, context), np.int32)
         self._entropies_SC = np.zeros((slots, context), np.float32)
+        self._shifts_SC = np.zeros((slots, context), np.float32)
         self._prompt_S = np.zeros(slots, np.int64)
         self._length_S = np.zeros(slots, np.int64)
         self._limit_S = np.zeros(slots, np.int64)
@@ -191,6 +230,17 @@ class Rows:
             ]
         )
 
+    def shift(self, logits_NV: Tensor) -> ShiftedOdds | None:
+        """The logits of the rows that have a form, which leaves only some ids; None if no row has one."""
+        formed = [(row, opened.form) for row, opened in enumerate(self.opened) if opened.form is not None]
+        if not formed:
+            return None
+        allowed_MB = np.stack([form.allowed() for _, form in formed])
+        allowed_MV = np.unpackbits(allowed_MB, axis=1, count=logits_NV.shape[1], bitorder="little").view(np.bool_)
+        row_M = torch.tensor([row for row, _ in formed], device=logits_NV.device)
+        forbidden_MV = ~torch.from_numpy(allowed_MV).to(logits_NV.device)
+        return ShiftedOdds(row_M, logits_NV[row_M].masked_fill_(forbidden_MV, -torch.inf))
+
     @property
     def want_entropies(self) -> bool:
         """True if a request asks for them."""
@@ -201,6 +251,8 @@ class Rows:
         ids_N: NDArray[np.int64],
         logprobs_N: NDArray[np.float64],
         version_N: NDArray[np.int32],
+        *,
+        shifts_N: NDArray[np.float64],
         entropies_N: NDArray[np.float32] | None = None,
     ) -> NDArray[np.int64]:
         """Append the sampled tokens; returns the rows that ended."""
@@ -210,6 +262,7 @@ class Rows:
         self._ids_SC[row_N, at_N] = ids_N
         self._logprobs_SC[row_N, at_N] = logprobs_N
         self._versions_SC[row_N, at_N] = version_N
+        self._shifts_SC[row_N, at_N] = shifts_N
         if entropies_N is not None:
             self._entropies_SC[row_N, at_N] = entropies_N
         self._length_S[:count] += 1
@@ -221,12 +274,14 @@ class Rows:
         span = slice(self._prompt_S[row], self._length_S[row])
         ids_T = self._ids_SC[row, span].copy()
         stopped = bool((self._stop_SK[row] == ids_T[-1]).any())
+        request = self.opened[row].request
         return Completion(
             ids_T,
             self._logprobs_SC[row, span].copy(),
             self._versions_SC[row, span].copy(),
             FinishReason.STOP if stopped else FinishReason.LENGTH,
-            self._entropies_SC[row, span].copy() if self.opened[row].request.sampling.entropies else None,
+            self._entropies_SC[row, span].copy() if request.sampling.entropies else None,
+            self._shifts_SC[row, span].copy() if request.shifts else None,
         )
 
     def remove(self, rows: Iterable[int]) -> list[tuple[int, int, int]]:
@@ -245,7 +300,8 @@ class Rows:
 
     def _move(self, source: int, target: int) -> None:
         length = self._length_S[source]
-        for x_SC in (self._ids_SC, self._logprobs_SC, self._versions_SC, self._entropies_SC):
+        columns = (self._ids_SC, self._logprobs_SC, self._versions_SC, self._entropies_SC, self._shifts_SC)
+        for x_SC in columns:
             x_SC[target, :length] = x_SC[source, :length]
         for x_S in (self._prompt_S, self._length_S, self._limit_S, self._seed_S, self._temperature_S, self._top_p_S):
             x_S[target] = x_S[source]

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from loomrl.config import Sampling
 from loomrl.config.engine import VllmEngineConfig
-from loomrl.errors import PolicyError, unknown
+from loomrl.errors import PolicyError
 from loomrl.inference.engine import (
     CLOSED,
     Completion,
@@ -30,7 +30,9 @@ from loomrl.inference.engine import (
     Request,
     Unsupported,
     check_prompt,
+    unknown_shifts,
 )
+from loomrl.inference.form import FormTrial
 from loomrl.inference.open import Opening
 from loomrl.inference.vision import Vision, check_sights, open_vision
 from loomrl.inference.vllm.adapters import HeldAdapter, HeldBase
@@ -78,6 +80,7 @@ class VllmEngine(Engine):
         self._base: HeldBase | None = None
         self._adapters: dict[str, HeldAdapter] = {}
         self._numbers = itertools.count(1)
+        self._forms = FormTrial()
 
     @classmethod
     async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path) -> "VllmEngine":
@@ -106,7 +109,7 @@ class VllmEngine(Engine):
         async with aclosing(self._pieces(request, whole=True)) as pieces:
             piece = [piece async for piece in pieces][-1]
         assert piece.finish is not None
-        return Completion(piece.ids_T, piece.logprobs_T, piece.versions_T, piece.finish)
+        return Completion(piece.ids_T, piece.logprobs_T, piece.versions_T, piece.finish, shifts_T=piece.shifts_T)
 
     @override
     def _stream(self, request: Request, turn: EngineTurn) -> Pieces:
@@ -162,14 +165,12 @@ class VllmEngine(Engine):
         return self._adapters.keys()
 
     @override
-    async def add_adapter(self, name: str, sealed: Sealed) -> None:
+    async def _add_adapter(self, name: str, sealed: Sealed) -> None:
         if self._base is None:
             raise Unsupported(
                 f"adapter {name!r}: this engine holds one policy. Open it with engine.settings.enable_lora=true, or "
                 "engine.kind=torch, for several."
             )
-        self._check_open()
-        sealed.verify()
         rank = max(len(factors.narrow_RI) for factors in self._base.check(sealed).values())
         if rank > (most := self._llm.vllm_config.lora_config.max_lora_rank):
             raise PolicyError(
@@ -185,7 +186,7 @@ class VllmEngine(Engine):
                 if wrong is not None:
                     raise PolicyError(wrong)
         except BaseException:
-            shutil.rmtree(held.file.parent)
+            await asyncio.shield(self._let_go(held))
             raise
         former = self._adapters.pop(name, None)
         self._adapters[name] = held
@@ -193,18 +194,17 @@ class VllmEngine(Engine):
             await self._let_go(former)
 
     @override
-    async def drop_adapter(self, name: str) -> None:
-        held = self._adapters.pop(name, None)
-        if held is None:
-            raise PolicyError("adapter " + unknown("name", name, sorted(self._adapters)))
-        await self._let_go(held)
+    async def _drop_adapter(self, name: str) -> None:
+        await self._let_go(self._adapters.pop(name))
 
     async def _let_go(self, held: HeldAdapter) -> None:
         while held.open and not self._closed:  # noqa: ASYNC110 - the last request may be any of them
             await asyncio.sleep(ARRIVED_S)
-        if not self._closed:
-            await self._call(self._llm.remove_lora(held.request.lora_int_id))
-        shutil.rmtree(held.file.parent)
+        try:
+            if not self._closed:
+                await self._call(self._llm.remove_lora(held.request.lora_int_id))
+        finally:
+            shutil.rmtree(held.file.parent)
 
     @property
     def workers(self) -> int:
@@ -254,6 +254,7 @@ class VllmEngine(Engine):
         if not self._llm.errored:
             await self._llm.abort(list(self._open))
         self._llm.shutdown(timeout=CLOSE_S)
+        self._forms.close()
         for held in self._adapters.values():
             shutil.rmtree(held.file.parent)
         self._adapters.clear()
@@ -267,6 +268,8 @@ class VllmEngine(Engine):
 
     async def _pieces(self, request: Request, *, whole: bool = False) -> Pieces:
         """The tokens as vLLM samples them; with `whole`, in one piece."""
+        if request.form is not None:
+            await self._forms.translate(request.form)  # a hostile form would take all of vLLM's time
         params = sampling_params(request, room=self._context - len(request.prompt_T), whole=whole)
         held = self._adapters[request.adapter] if request.adapter else None
         with self._count_open(request) as name, nullcontext() if held is None else held.count_open():
@@ -274,11 +277,11 @@ class VllmEngine(Engine):
             lora = None if held is None else held.request
             async with aclosing(self._outputs(prompt_of(request, self._vision), params, name, lora)) as outputs:
                 async for found in outputs:
-                    piece = self._piece(found, labels, request.top)
+                    piece = self._piece(found, labels, request)
                     self._tally.add(sampled_tokens=len(piece.ids_T))
                     yield piece
 
-    def _piece(self, found: Any, labels: Labels, top: int) -> CompletionPiece:
+    def _piece(self, found: Any, labels: Labels, request: Request) -> CompletionPiece:
         """A piece of vLLM's output; a PolicyError if it is not fit to be one."""
         if self._closed:
             raise PolicyError(f"no completion: {CLOSED}.")
@@ -291,12 +294,14 @@ class VllmEngine(Engine):
         logprobs_T = np.array([found.logprobs.logprobs[start] for start in first], np.float32)
         if not is_finite(logprobs_T):
             raise PolicyError(f"no completion: weights of version {versions_T[-1]} gave logits that are not finite.")
+        ids_T = np.array(found.token_ids, np.int32)
         return CompletionPiece(
-            np.array(found.token_ids, np.int32),
+            ids_T,
             logprobs_T,
             versions_T,
             None if found.finish_reason is None else FinishReason(found.finish_reason),
-            top_of(found.logprobs, top),
+            top_of(found.logprobs, request.top),
+            unknown_shifts(ids_T) if request.shifts else None,
         )
 
     async def _outputs(self, prompt: Any, params: Any, name: str, lora: Any) -> AsyncGenerator[Any, None]:

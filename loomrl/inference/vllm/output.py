@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from loomrl.inference.engine import Request, Top
+from loomrl.inference.remote.dialect import structured_outputs
 from loomrl.inference.vision import Vision
 from loomrl.picture import digest
 
@@ -52,8 +53,9 @@ class Labels:
 def sampling_params(request: Request, *, room: int, whole: bool) -> Any:
     """vLLM's parameters for a request; `whole` asks for one output at the end."""
     from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
+    form = request.form
     return SamplingParams(
         temperature=request.sampling.temperature,
         top_p=request.sampling.top_p,
@@ -64,6 +66,7 @@ def sampling_params(request: Request, *, room: int, whole: bool) -> Any:
         detokenize=False,
         logprobs=request.top,
         flat_logprobs=True,
+        structured_outputs=None if form is None else StructuredOutputsParams(**structured_outputs(form)),
         output_kind=RequestOutputKind.FINAL_ONLY if whole else RequestOutputKind.DELTA,
     )
 

@@ -120,9 +120,12 @@ def _eager(choice: VllmEngineConfig) -> bool:
 
 
 def _arguments(choice: VllmEngineConfig, opening: Opening, kind: Any) -> dict[str, Any]:
+    from vllm.config import StructuredOutputsConfig
+
     own = {
         "model": str(opening.origin),
-        "skip_tokenizer_init": True,
+        "skip_tokenizer_init": not (opening.origin / "tokenizer_config.json").is_file(),
+        "structured_outputs_config": StructuredOutputsConfig(backend="guidance"),  # as forms are tried with it before
         "trust_remote_code": opening.trust_remote_code,
         "dtype": opening.dtype,
         "max_model_len": opening.context,

@@ -48,8 +48,10 @@ from loomrl.serving.dialect.conversation import (
     split_content,
 )
 from loomrl.serving.dialect.dialect import sse_with_name, unsent
+from loomrl.serving.dialect.form import MessagesFormat
 from loomrl.serving.dialect.openai import message_of
 from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.types import Form
 
 MOST_STOPS = 16
 FAILED = "Error: "
@@ -189,14 +191,14 @@ class _CustomTool(_Block):
     name: Name
     description: str = ""
     input_schema: Plain
-    strict: Annotated[Any, only(False)] = None
+    strict: bool = False
     defer_loading: Annotated[Any, only(False)] = None
     eager_input_streaming: Annotated[Any, only(False)] = None
     allowed_callers: Annotated[Any, only(["direct"])] = None
 
     def tool(self) -> ToolSpec:
         """The same for a policy."""
-        return ToolSpec(name=self.name, description=self.description, parameters=self.input_schema)
+        return ToolSpec(name=self.name, description=self.description, parameters=self.input_schema, strict=self.strict)
 
 
 class _ToolChoice(Body):
@@ -217,6 +219,10 @@ class _CallerMetadata(Body):
 
 class _Thinking(Body):
     type: Literal["disabled"]
+
+
+class _OutputConfig(Body):
+    format: MessagesFormat | None = None
 
 
 class MessagesBody(_Block):
@@ -244,7 +250,9 @@ class MessagesBody(_Block):
     stream: bool = False
     metadata: _CallerMetadata = _CallerMetadata()
     thinking: _Thinking | None = None
-    output_config: Annotated[Any, only({})] = None
+    output_config: _OutputConfig = _OutputConfig()
+    output_format: MessagesFormat | None = None
+    """The older name of `output_config.format`."""
     service_tier: Annotated[Any, only("auto", "standard_only")] = None
     speed: Annotated[Any, only("standard")] = None
     mcp_servers: Annotated[Any, only([])] = None
@@ -273,6 +281,7 @@ class MessagesDialect:
                 top_p=asked.top_p,
                 max_tokens=asked.max_tokens,
                 stop=tuple(asked.stop_sequences),
+                form=_form(asked),
             ),
             stream=asked.stream,
             user=asked.metadata.user_id,
@@ -378,6 +387,14 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "cache_creation_input_tokens": 0,
         "output_tokens": usage.completion,
     }
+
+
+def _form(asked: MessagesBody) -> Form | None:
+    newer = asked.output_config.format
+    if newer is not None and asked.output_format is not None:
+        raise invalid("output_format", "it is the older name of output_config.format: set one of them.")
+    wanted = newer or asked.output_format
+    return None if wanted is None else wanted.form()
 
 
 def _messages(asked: MessagesBody) -> tuple[ChatMessage, ...]:

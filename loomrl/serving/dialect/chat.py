@@ -46,6 +46,7 @@ from loomrl.serving.dialect.conversation import (
     split_content,
 )
 from loomrl.serving.dialect.dialect import unsent
+from loomrl.serving.dialect.form import ChatFormat
 from loomrl.serving.dialect.openai import (
     MOST_TOP,
     Arguments,
@@ -53,7 +54,6 @@ from loomrl.serving.dialect.openai import (
     Function,
     Metadata,
     SamplingBody,
-    TextFormat,
     error_of,
     finish_of,
     head_of,
@@ -179,7 +179,7 @@ class ChatBody(SamplingBody):
     top_logprobs: Annotated[Whole, Field(ge=0, le=MOST_TOP)] = 0
     preference: Plain = Field(default_factory=dict)
     metadata: Metadata = Field(default_factory=dict)
-    response_format: TextFormat | None = None
+    response_format: ChatFormat | None = None
     modalities: Annotated[Any, only(["text"])] = None
     service_tier: Annotated[Any, only("auto", "default")] = None
     reasoning_effort: Annotated[Any, only("none")] = None
@@ -287,7 +287,13 @@ def _drawing(chat: ChatBody) -> Drawing:
     newer = chat.max_completion_tokens
     if older is not None and newer is not None and older != newer:
         raise invalid("max_tokens", f"{older} differs from max_completion_tokens={newer}, its newer name: set one.")
-    return chat.drawing(max_tokens=older if newer is None else newer, logprobs=chat.logprobs, top=chat.top_logprobs)
+    wanted = None if chat.response_format is None else chat.response_format.form()
+    return chat.drawing(
+        max_tokens=older if newer is None else newer,
+        logprobs=chat.logprobs,
+        top=chat.top_logprobs,
+        form=chat.form(("response_format", wanted)),
+    )
 
 
 def _messages(messages: Sequence[_ChatSystem | _ChatUser | _ChatAssistant | _ChatResult]) -> tuple[ChatMessage, ...]:

@@ -81,6 +81,7 @@ class CompletionsDialect:
                 max_tokens=MAX_TOKENS if text.max_tokens is None else text.max_tokens,
                 logprobs=text.logprobs is not None,
                 top=text.logprobs or 0,
+                form=text.form(),
             ),
             stream=text.stream,
             stream_usage=text.wants_usage,

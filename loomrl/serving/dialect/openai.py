@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from pydantic import AfterValidator, Field
 
@@ -24,7 +24,9 @@ from loomrl.serving.body import (
 )
 from loomrl.serving.call import ChatRequest, Drawing, Finish, Heading, Token, TokenCandidate, ToolSpec, Usage
 from loomrl.serving.dialect.dialect import DONE, sse
+from loomrl.serving.dialect.form import FormFields
 from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.types import Form
 
 MOST_CHOICES = 128
 MOST_TOP = 20
@@ -84,7 +86,7 @@ class StreamOptions(Body):
     include_obfuscation: Annotated[Any, only(False)] = None
 
 
-class SamplingBody(OpenAIBody):
+class SamplingBody(OpenAIBody, FormFields):
     """The fields that chat and completions share."""
 
     stream_options: StreamOptions | None = None
@@ -103,7 +105,7 @@ class SamplingBody(OpenAIBody):
             raise invalid("stream_options", "it is for streams: set stream.")
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def drawing(self, *, max_tokens: int | None, logprobs: bool, top: int) -> Drawing:
+    def drawing(self, *, max_tokens: int | None, logprobs: bool, top: int, form: Form | None) -> Drawing:
         """How the answer is sampled."""
         return Drawing(
             temperature=self.temperature,
@@ -114,13 +116,8 @@ class SamplingBody(OpenAIBody):
             n=self.n,
             logprobs=logprobs,
             top_logprobs=top,
+            form=form,
         )
-
-
-class TextFormat(Body):
-    """The only format of answers."""
-
-    type: Literal["text"]
 
 
 class Function(Body):
@@ -133,7 +130,7 @@ class Function(Body):
 
     def tool(self) -> ToolSpec:
         """The same for a policy."""
-        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
+        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters, strict=self.strict)
 
 
 Metadata = Annotated[dict[str, str], Field(max_length=16)]

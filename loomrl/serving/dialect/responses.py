@@ -46,6 +46,7 @@ from loomrl.serving.dialect.conversation import (
     split_content,
 )
 from loomrl.serving.dialect.dialect import sse_with_name, unsent
+from loomrl.serving.dialect.form import ResponseFormat
 from loomrl.serving.dialect.openai import (
     MOST_TOP,
     Arguments,
@@ -53,7 +54,6 @@ from loomrl.serving.dialect.openai import (
     Metadata,
     OpenAIBody,
     StreamOptions,
-    TextFormat,
     error_of,
     logprobs_of,
     message_of,
@@ -185,7 +185,7 @@ class _ResponseNamedTool(Body):
 
 
 class _TextSettings(Body):
-    format: TextFormat | None = None
+    format: ResponseFormat | None = None
     verbosity: Annotated[Any, only("medium")] = None
 
 
@@ -250,11 +250,12 @@ class ResponsesDialect:
                 max_tokens=asked.max_output_tokens,
                 logprobs=wants_logprobs,
                 top_logprobs=asked.top_logprobs or 0,
+                form=None if asked.text is None or asked.text.format is None else asked.text.format.form(),
             ),
             stream=asked.stream,
             store=asked.store,
             user=asked.user or asked.safety_identifier,
-            shown=_repeat_settings(asked, tools, body.get("tool_choice") or "auto"),
+            shown=_repeat_settings(asked, tools, body),
         )
 
     def whole(self, ask: ChatRequest, answer: ChatAnswer) -> dict[str, Any]:
@@ -446,8 +447,9 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _repeat_settings(asked: ResponseBody, tools: tuple[ToolSpec, ...], choice: Any) -> dict[str, Any]:
-    """The settings that a response repeats. `strict` is false: arguments are not forced to follow their schema."""
+def _repeat_settings(asked: ResponseBody, tools: tuple[ToolSpec, ...], body: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a response repeats."""
+    has_format = asked.text is not None and asked.text.format is not None
     return {
         "instructions": asked.instructions,
         "max_output_tokens": asked.max_output_tokens,
@@ -457,8 +459,8 @@ def _repeat_settings(asked: ResponseBody, tools: tuple[ToolSpec, ...], choice: A
         "reasoning": {"effort": None, "summary": None},
         "store": asked.store,
         "temperature": asked.temperature,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": choice,
+        "text": {"format": body["text"]["format"] if has_format else {"type": "text"}},
+        "tool_choice": body.get("tool_choice") or "auto",
         "tools": [_repeat_tool(tool) for tool in tools],
         "top_logprobs": asked.top_logprobs,
         "top_p": asked.top_p,
@@ -468,7 +470,7 @@ def _repeat_settings(asked: ResponseBody, tools: tuple[ToolSpec, ...], choice: A
 
 def _repeat_tool(tool: ToolSpec) -> dict[str, Any]:
     shown = {"type": "function", "name": tool.name, "description": tool.description}
-    return shown | {"parameters": dict(tool.parameters), "strict": False}
+    return shown | {"parameters": dict(tool.parameters), "strict": tool.strict}
 
 
 def _messages(asked: ResponseBody) -> tuple[ChatMessage, ...]:

@@ -60,7 +60,11 @@ def _redact_record(record: CallRecord, redaction: Redaction) -> CallRecord:
         prompt=text(record.prompt) if isinstance(record.prompt, str) else None,
         tools=tuple(_tool(one, redaction) for one in record.tools),
         tool_choice=text(record.tool_choice),
-        drawing=replace(record.drawing, stop=tuple(map(text, record.drawing.stop))),
+        drawing=replace(
+            record.drawing,
+            stop=tuple(map(text, record.drawing.stop)),
+            form=None if (form := record.drawing.form) is None else replace(form, text=text(form.text)),
+        ),
         choices=tuple(_words(one, redaction) for one in record.choices),
     )
 

@@ -44,6 +44,8 @@ class SpokenChoice(Words):
     ids_T: NDArray[np.int32]
     logprobs_T: NDArray[np.float32]
     versions_T: NDArray[np.int32]
+    shifts_T: NDArray[np.float32] | None = None
+    """As in `loomrl.types.Tokens`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,6 +83,7 @@ class Columns:
     ids_T: NDArray[np.int32]
     logprobs_T: NDArray[np.float32]
     versions_T: NDArray[np.int32]
+    shifts_T: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,4 +218,5 @@ def _columns(call: CallToRecord, at: int, before: bytes) -> Columns:
         ids_T=choice.ids_T,
         logprobs_T=choice.logprobs_T,
         versions_T=choice.versions_T,
+        shifts_T=choice.shifts_T,
     )

@@ -342,6 +342,7 @@ def _to_choice(index: int, choice: Gathered, said: tuple[str, str]) -> SpokenCho
         ids_T=choice.ids,
         logprobs_T=choice.logprobs,
         versions_T=choice.versions,
+        shifts_T=choice.shifts,
         text=closed.text,
         calls=closed.calls,
         sights=choice.sights,

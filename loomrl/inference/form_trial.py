@@ -1,0 +1,105 @@
+"""As a program: translates forms for llguidance and compiles them on trial.
+
+A form may be hostile: one that takes too much CPU or memory kills this process, not the engine's. Each line in is JSON,
+`[kind, text]`; each line out is `{"grammar": …}` or `{"fault": …}`.
+"""
+
+import json
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
+from llguidance._tokenizer import TokenizerWrapper
+from llguidance.gbnf_to_lark import any_to_lark
+
+CPU_S = 0.1
+"""CPU time for one form."""
+MEMORY = 1 << 30
+LIMITS = LLParserLimits(max_lexer_states=20_000, max_grammar_size=100_000, verbose_errors=False)
+"""For one answer. llguidance's own limits bound the work for one token."""
+LAYOUT = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+"""JSON on one line: where white space is free, a weak policy writes nothing else."""
+LONGEST_FAULT = 300
+
+
+class _Words:
+    """A vocabulary as llguidance wants it. Its last id has no text, and stands for every token that ends an answer."""
+
+    bos_token_id = None
+
+    def __init__(self, words: Sequence[bytes]) -> None:
+        self.tokens = [*words, b""]
+        self.eos_token_id = len(words)
+
+    def __call__(self, text: bytes) -> list[int]:
+        """Needed to force tokens only, which nothing here does."""
+        return []
+
+
+def open_words(words: Sequence[bytes]) -> LLTokenizer:
+    """The tokenizer of a vocabulary, with one more id: the end of an answer. An empty word never occurs."""
+    return LLTokenizer(TokenizerWrapper(_Words(words)), n_vocab=len(words) + 1)
+
+
+def main() -> None:
+    """Answer every line until there is none."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    tokenizer = open_words([bytes([byte]) for byte in range(256)])
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process, whatever it does
+        kind, text = json.loads(line)
+        answer = _try(kind, text, tokenizer)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps(answer), flush=True)
+
+
+def _try(kind: str, text: str, tokenizer: LLTokenizer) -> dict[str, str]:
+    try:
+        grammar = _translate(kind, text)
+    except (ValueError, RecursionError) as error:
+        return {"fault": _brief(str(error))}
+    matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=LIMITS)
+    matcher.compute_bitmask()
+    return {"fault": _brief(matcher.get_error())} if matcher.is_error() else {"grammar": grammar}
+
+
+def _translate(kind: str, text: str) -> str:
+    # without `no_forcing`, of a text that is certain only the tokens that llguidance cuts it into would be allowed
+    free = {"name": "form", "lark_grammar": '%llguidance {"no_forcing": true}\nstart: @answer'}
+    return json.dumps({"grammars": [free, {"name": "answer", **_grammar_of(kind, text)}]})
+
+
+def _grammar_of(kind: str, text: str) -> dict[str, Any]:
+    match kind:
+        case "json":
+            return _lay_out({"type": "object"})
+        case "schema":
+            return _lay_out(json.loads(text))
+        case "regex":
+            return {"lark_grammar": f"start: /{regex_to_lark(text, '')}/"}
+        case "choice":
+            choices = json.loads(text)
+            if not choices:
+                raise ValueError("there is no choice")
+            return {"lark_grammar": "start: " + " | ".join(json.dumps(each, ensure_ascii=False) for each in choices)}
+        case _:
+            return {"lark_grammar": any_to_lark(text)}
+
+
+def _lay_out(schema: Any) -> dict[str, Any]:
+    if not isinstance(schema, dict):
+        raise ValueError("a JSON schema must be an object")
+    return {"json_schema": {"x-guidance": LAYOUT, **schema}}
+
+
+def _brief(fault: str) -> str:
+    said = " ".join(fault.partition("\n<state>")[0].split())
+    return "nothing can follow it" if said.startswith("NoExtension") else said[:LONGEST_FAULT]
+
+
+if __name__ == "__main__":
+    main()
