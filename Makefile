@@ -5,22 +5,15 @@ INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
-<<<<<<< HEAD
 FRAMEWORKS := .venv-frameworks
-=======
 TINKER := .venv-tinker
->>>>>>> main
 LLAMA := .venv-llama
 # What was changed: since the last commit that is upstream too, or since the last commit.
 SINCE ?= $(shell git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD)
 LAB := $(wildcard tests/cluster/lab/test_*.py)
 LONGEST := %/test_lab_serving.py %/test_lab_vllm.py
 
-<<<<<<< HEAD
-.PHONY: help setup vllm atropos adapters clients frameworks llama demo chat loop tree lint check test test-slow test-cluster gpu-check gpu-real docs wheel clean
-=======
-.PHONY: help setup vllm atropos adapters clients llama tinker demo chat loop tree lint check test test-slow test-cluster gpu-check gpu-real docs wheel clean
->>>>>>> main
+.PHONY: help setup vllm atropos adapters clients frameworks llama tinker demo chat loop tree lint check test test-slow test-cluster gpu-check gpu-real docs wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'

@@ -95,11 +95,6 @@ def tiny_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
     )
 
 
-<<<<<<< HEAD
-def tiny_model(
-    kind: str = "llama", *, seed: int = 0, scale: float = 0.3, head_dim: int = 8, positions: int = 256
-) -> PreTrainedModel:
-=======
 def tiny_forms() -> FormCompiler:
     """Forms in the words of the tiny tokenizer; close it."""
     tokenizer = tiny_tokenizer()
@@ -108,8 +103,9 @@ def tiny_forms() -> FormCompiler:
     return FormCompiler(lambda: [b"" if id in special else spelling[id] for id in range(VOCABULARY)])
 
 
-def tiny_model(kind: str = "llama", *, seed: int = 0, scale: float = 0.3, head_dim: int = 8) -> PreTrainedModel:
->>>>>>> main
+def tiny_model(
+    kind: str = "llama", *, seed: int = 0, scale: float = 0.3, head_dim: int = 8, positions: int = 256
+) -> PreTrainedModel:
     """A model with random weights, large enough that its distributions are far from flat."""
     torch.manual_seed(seed)
     sizes = {

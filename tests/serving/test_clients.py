@@ -19,7 +19,7 @@ from loomrl.serving.call import ToolCall
 from loomrl.serving.policy import Continuation
 from loomrl.serving.recorder import MemoryRecorder
 from loomrl.serving.speech import LanguageServedPolicy
-from tests.inference.sample_models import tiny_model, tiny_tokenizer
+from tests.inference.sample_models import tiny_forms, tiny_model, tiny_tokenizer
 from tests.needs import CLIENTS, FRAMEWORKS, needs
 from tests.serving.local_gateway import LocalGateway
 from tests.serving.scripted import Adder
@@ -85,7 +85,7 @@ def _dspy(text: str) -> str:
 
 def speaker() -> LanguageServedPolicy:
     """A random model: only a form that holds makes its answers make sense."""
-    engine = TorchEngine(tiny_model(positions=CONTEXT), slots=2, context=CONTEXT)
+    engine = TorchEngine(tiny_model(positions=CONTEXT), slots=2, context=CONTEXT, forms=tiny_forms())
     voice = Voice(engine, ChatTemplate(tiny_tokenizer()), Sampling(max_tokens=2000), CONTEXT)
     return LanguageServedPolicy(voice, version="tiny/1")
 
