@@ -78,11 +78,11 @@ $(LLAMA)/.installed: $(INSTALLED)
 
 tinker: $(TINKER)/.installed ## the tinker client and its cookbook beside us, for the tests that train with them
 
-$(TINKER)/.installed: $(INSTALLED)
+$(TINKER)/.installed: $(INSTALLED) constraints-tinker.txt
 	test -x $(TINKER)/bin/python || $(PYTHON) -m venv $(TINKER)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		$$($(TINKER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/loomrl.pth
-	$(TINKER)/bin/python -m pip install -q tinker==0.38.0 'tinker-cookbook[math-rl]==0.6.1'
+	$(TINKER)/bin/python -m pip install -q --no-deps -r constraints-tinker.txt
 	touch $@
 
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores

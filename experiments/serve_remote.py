@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,10 @@ def serve_remote(settings: RemoteTraining, show: Callable[[dict[str, Any]], None
     """Serve until interrupted. A taken port is refused before anything slow begins."""
     began = time.monotonic()
     door = open_door(settings.host, settings.port, token="callers need keys")
-    with open_store(settings.store_url) as db:
+    with ExitStack() as stack:
+        for listener in door.listeners:
+            stack.callback(listener.close)
+        db = stack.enter_context(open_store(settings.store_url))
         now = time.time()
         required = not is_loopback(settings.host) or any_key(db, SCOPES, at=now)
         key = None
@@ -48,17 +52,17 @@ def serve_remote(settings: RemoteTraining, show: Callable[[dict[str, Any]], None
         from loomrl.algorithms.tinker.service import TinkerService
         from loomrl.serving.deployment.key import StoredKeys
 
-        with OpenBase(settings, db) as base:
-            variable = PREFIX + (key or ("KEY" if required else "local"))
-            show(
-                {
-                    "url": door.url,
-                    "base": settings.base,
-                    "names": list(base.names),
-                    "context": base.context,
-                    "key": key,
-                    "environment": f"TINKER_BASE_URL={door.url} TINKER_API_KEY={variable}",
-                    "seconds": round(time.monotonic() - began, 1),
-                }
-            )
-            serve_tinker(TinkerService(base, db), StoredKeys(db, required=required), door)
+        base = stack.enter_context(OpenBase(settings, db))
+        variable = PREFIX + (key or ("KEY" if required else "local"))
+        show(
+            {
+                "url": door.url,
+                "base": settings.base,
+                "names": list(base.names),
+                "context": base.context,
+                "key": key,
+                "environment": f"TINKER_BASE_URL={door.url} TINKER_API_KEY={variable}",
+                "seconds": round(time.monotonic() - began, 1),
+            }
+        )
+        serve_tinker(TinkerService(base, db), StoredKeys(db, required=required), door)

@@ -86,6 +86,13 @@ def free_memory() -> int:
     return min([free, *_group_memory(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
 
 
+def return_freed_memory() -> None:
+    """Give the system what this process has freed: glibc keeps it, and loading a model frees hundreds of megabytes."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def _group_memory(groups: Path, root: Path) -> Iterator[int]:
     """Free bytes of every control group around this process that has a limit, of either version of cgroups."""
     lines = groups.read_text().splitlines() if groups.is_file() else []

@@ -6,7 +6,7 @@ Axis suffix: `_T` is the position in a token sequence.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -74,6 +74,33 @@ class Form:
     """`json` is any JSON object."""
     text: str = ""
     """A JSON schema, a regular expression, a JSON list of strings, or a grammar (EBNF as llama.cpp's, or Lark)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """Changes of the odds of tokens, in this order: bias, penalties, and the cuts that leave the likeliest."""
+
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Ids, and what is added to their logits."""
+    repetition_penalty: float = 1.0
+    """Divides positive logits of ids that prompt or answer have already, and multiplies negative ones."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of ids that the answer has already."""
+    frequency_penalty: float = 0.0
+    """The same for every time that the answer has the id."""
+    min_p: float = 0.0
+    """Least probability, as a share of that of the likeliest id."""
+    top_k: int = 0
+    """Number of ids that stay; 0 for all."""
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The fields that change something, as vLLM and SGLang name and write them."""
+        found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+        return found | ({"logit_bias": dict(self.logit_bias)} if self.logit_bias else {})
+
+
+NO_ODDS = Odds()
 
 
 @quickly

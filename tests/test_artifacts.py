@@ -198,6 +198,8 @@ def test_deleted_artifacts_are_gone_and_their_neighbours_stay(artifacts: Artifac
         artifacts.delete("a")
     artifacts.put("a", b"new life")
     assert artifacts.get("a") == b"new life"
+    artifacts.delete("a/x")
+    assert artifacts.folder is None or not (artifacts.folder / "a/x").exists()
 
 
 def test_bytes_and_folders_are_not_mixed_up_and_nothing_is_copied_over(

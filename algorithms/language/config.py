@@ -99,6 +99,11 @@ class LanguageConfig(NamedConfig):
     @override
     def validate(self) -> None:
         """Resolve the experiment and tell RLlib what follows from it."""
+        if isinstance(self.algorithm, Remote):
+            raise ConfigError(
+                "algorithm.kind=remote is on record of a training whose loop was its client's, and cannot be started: "
+                "`loomrl serve --train BASE` serves such trainings."
+            )
         experiment = self.experiment
         learners = self.algorithm.learners
         parent = experiment.parent
@@ -153,11 +158,6 @@ class LanguageConfig(NamedConfig):
             raise ConfigError(
                 "algorithm.kind=reward makes a classifier, which is not a policy: `loomrl train` trains it, and a "
                 "reward names its folder, rewards.parts=[{kind: classifier, path: runs/RUN/reward_model}]."
-            )
-        if isinstance(algorithm, Remote):
-            raise ConfigError(
-                "algorithm.kind=remote is on record of a training whose loop was its client's, and cannot be started: "
-                "`loomrl serve --train BASE` serves such trainings."
             )
         if not isinstance(algorithm, CustomAlgorithm):
             return algorithm

@@ -6,8 +6,10 @@ its tasks itself, while their oracle answers in the place of the model.
 """
 
 import asyncio
+import math
 import random
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,17 +31,21 @@ from loomrl.gym.guard import act, begin
 from loomrl.gym.preference import Preference, add_preference, preference_of
 from loomrl.inference.chat import as_template, pictures_of
 from loomrl.inference.vision import Vision
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.agents import AgentGateway, AgentSessions, ScriptedServedPolicy, Speak
 from loomrl.types import End, Message, Source, Task
 
+log = redacted_logger(__name__)
 AT_ONCE = 8
 """Agents that play at the same time."""
 Conversation = tuple[Message, ...]
 
 
-async def play_agents(
-    draws: Sequence[tuple[Harness, Task]], *, wrong: float, seed: int
-) -> list[tuple[Conversation, ...]]:
+Played = tuple[Conversation, ...] | EpisodeError
+"""The conversations of a draw, or the reason why there are none."""
+
+
+async def play_agents(draws: Sequence[tuple[Harness, Task]], *, wrong: float, seed: int) -> list[Played]:
     """The conversations of each draw's agent, one for each of its threads.
 
     Before every text of the oracle, a guess takes its place with probability `wrong`. An agent plays only once for
@@ -49,11 +55,19 @@ async def play_agents(
     rooms = asyncio.Semaphore(AT_ONCE)
     keys = [content_hash((harness.settings.model_dump(mode="json"), task.key, wrong, seed)) for harness, task in draws]
 
+    found: list[Played] = []
+
     async def play(key: str, harness: Harness, task: Task) -> None:
         async with rooms:
             played = _conversations_of(key)
-            if not played:
-                played.append(await _play(gateway, harness, task, _Oracle(harness, task, wrong, random.Random(key))))
+            if played:
+                return
+            failed = [one for one in found if isinstance(one, EpisodeError)]
+            if len(found) == len(failed) >= AT_ONCE:  # it fails at every task: another try would only take time
+                played.append(failed[-1])
+                return
+            played.append(await _play(gateway, harness, task, _Oracle(harness, task, wrong, random.Random(key))))
+            found.append(played[0])
 
     unlike = dict(zip(keys, draws, strict=True))
     async with asyncio.TaskGroup() as group:
@@ -63,7 +77,7 @@ async def play_agents(
 
 
 @lru_cache(20_000)
-def _conversations_of(key: str) -> list[tuple[Conversation, ...]]:
+def _conversations_of(key: str) -> list[Played]:
     """The place of what an agent played; empty before that."""
     return []
 
@@ -84,15 +98,13 @@ class _Oracle:
         return self._harness.reply(self._task, conversation) if guess is None else guess
 
 
-async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Speak) -> tuple[Conversation, ...]:
+async def _play(gateway: AgentGateway, harness: Harness, task: Task, says: Speak) -> Played:
     scripted = ScriptedServedPolicy(says)
     sessions = AgentSessions(gateway, lambda attempt: scripted)
     attempt = Attempt(id="demonstration", task=task, group="demonstration", source=Source.DEMONSTRATION)
     played = await harness.player(sessions, attempt)
     if played.end is End.FAILED:
-        raise EpisodeError(
-            f"no demonstration of {task.family}: the agent failed on its oracle's answers: {played.failure}"
-        )
+        return EpisodeError(f"{task.family}: the agent failed on its oracle's answers: {played.failure}")
     return whole(scripted.conversations)
 
 
@@ -155,8 +167,10 @@ def conversations(
     source = iter(draws) if settings.tasks is None else cycle(islice(draws, settings.tasks))
     if texts is not None:
         source = _skip_slow(islice(source, texts))
+    failed = FailedDemonstrations(settings.failed)
     while chunk := list(islice(source, CHUNK)):
-        perfect = asyncio.run(_play_all(chunk, flaws, seed=seed))
+        perfect = asyncio.run(_play_all(chunk, flaws, failed, seed=seed))
+        failed.check()
         for said, (environment, task) in perfect:
             yield flaws.apply_format(said, family=_family(environment, task), preference=preference_of(task))
 
@@ -170,7 +184,37 @@ def _skip_slow(draws: Iterable[Draw]) -> Iterator[Draw]:
             yield environment, task
 
 
-async def _play_all(draws: Sequence[Draw], flaws: "Flaws", *, seed: int) -> list[tuple[Conversation, Draw]]:
+class FailedDemonstrations:
+    """Counts the draws without a demonstration, which are left out up to a share."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._draws = 0
+        self._failed: list[EpisodeError] = []
+
+    def take(self, played: Played) -> tuple[Conversation, ...]:
+        """The conversations of the next draw; none if it failed."""
+        self._draws += 1
+        if not isinstance(played, EpisodeError):
+            return played
+        self._failed.append(played)
+        return ()
+
+    def check(self) -> None:
+        """Log the failures; an EpisodeError if they are too many."""
+        count = len(self._failed)
+        if not count:
+            return
+        cause = textwrap.shorten(str(self._failed[-1]), 600)
+        line = f"{count} of {self._draws} demonstrations failed, the last: {cause}"
+        if count == self._draws or count > math.ceil(self._share * self._draws):
+            raise EpisodeError(f"{line} algorithm.warm_start.failed={self._share:g} is the share that is left out.")
+        log.warning("%s", line)
+
+
+async def _play_all(
+    draws: Sequence[Draw], flaws: "Flaws", failed: FailedDemonstrations, *, seed: int
+) -> list[tuple[Conversation, Draw]]:
     """The environments' resources belong to this event loop, which ends with the chunk, so they are closed."""
     try:
         agents = [(environment, task) for environment, task in draws if isinstance(environment, Harness)]
@@ -178,14 +222,21 @@ async def _play_all(draws: Sequence[Draw], flaws: "Flaws", *, seed: int) -> list
         played: list[tuple[Conversation, Draw]] = []
         for environment, task in draws:
             if isinstance(environment, Harness):
-                played += [(said, (environment, task)) for said in next(told)]
+                played += [(said, (environment, task)) for said in failed.take(next(told))]
             else:
-                said = await play(environment, task, slip=flaws.slip, stumble=flaws.stumble)
-                played.append((said, (environment, task)))
+                shown = await _play_or_fail(environment, task, flaws)
+                played += [(said, (environment, task)) for said in failed.take(shown)]
         return played
     finally:
         for environment in {id(environment): environment for environment, _ in draws}.values():
             await environment.close()
+
+
+async def _play_or_fail(environment: BaseEnvironment, task: Task, flaws: "Flaws") -> Played:
+    try:
+        return (await play(environment, task, slip=flaws.slip, stumble=flaws.stumble),)
+    except EpisodeError as error:
+        return error
 
 
 Slip = Callable[[BaseEnvironment, Preference | None], str | None]

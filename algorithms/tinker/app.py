@@ -54,7 +54,9 @@ async def _capabilities(service: TinkerService, caller: Caller, request: Request
 
 
 async def _create_session(service: TinkerService, caller: Caller, request: Request) -> Any:
-    return await service.create_session(caller, CreateSessionBody.parse(await _told(request), origin="create_session"))
+    return await service.create_session(
+        caller, CreateSessionBody.parse(await _read_object(request), origin="create_session")
+    )
 
 
 async def _beat(service: TinkerService, caller: Caller, request: Request) -> Any:
@@ -62,14 +64,14 @@ async def _beat(service: TinkerService, caller: Caller, request: Request) -> Any
 
 
 async def _finish(service: TinkerService, caller: Caller, request: Request) -> Any:
-    told = await _told(request)
+    told = await _read_object(request)
     reason = told.get("reason")
     kind = str(reason.get("type")) if isinstance(reason, dict) else "success"
     return await service.finish(caller, request.path_params["session"], kind)
 
 
 async def _create_model(service: TinkerService, caller: Caller, request: Request) -> Any:
-    return await service.create_model(caller, CreateModelBody.parse(await _told(request), origin="create_model"))
+    return await service.create_model(caller, CreateModelBody.parse(await _read_object(request), origin="create_model"))
 
 
 async def _info(service: TinkerService, caller: Caller, request: Request) -> Any:
@@ -81,7 +83,7 @@ async def _submit(verb: str, service: TinkerService, caller: Caller, request: Re
 
 
 async def _create_sampler(service: TinkerService, caller: Caller, request: Request) -> Any:
-    body = CreateSamplerBody.parse(await _told(request), origin="create_sampling_session")
+    body = CreateSamplerBody.parse(await _read_object(request), origin="create_sampling_session")
     return await service.create_sampler(caller, body)
 
 
@@ -90,7 +92,7 @@ async def _sampler(service: TinkerService, caller: Caller, request: Request) -> 
 
 
 async def _sample(service: TinkerService, caller: Caller, request: Request) -> Any:
-    return await service.sample(caller, SampleBody.parse(await _told(request), origin="asample"))
+    return await service.sample(caller, SampleBody.parse(await _read_object(request), origin="asample"))
 
 
 async def _retrieve(service: TinkerService, caller: Caller, request: Request) -> Any:
@@ -178,7 +180,7 @@ async def _health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-async def _told(request: Request) -> dict[str, Any]:
+async def _read_object(request: Request) -> dict[str, Any]:
     """A body that is a JSON object."""
     try:
         told = json.loads(await request.body() or b"{}")
@@ -191,7 +193,7 @@ async def _told(request: Request) -> dict[str, Any]:
 
 async def _word(request: Request, name: str) -> str:
     """A field of the body that is a string."""
-    found = (await _told(request)).get(name)
+    found = (await _read_object(request)).get(name)
     if not isinstance(found, str):
         raise ConfigError(f"{request.url.path}: {name} must be a string, got {type(found).__name__}.")
     return found

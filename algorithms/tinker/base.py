@@ -34,6 +34,7 @@ from loomrl.inference.weights.sealed import Sealed, identify
 from loomrl.process import Closing
 from loomrl.store import LoomDB
 from loomrl.store.runs import POLICIES
+from loomrl.types import Odds
 
 T = TypeVar("T")
 TAIL = 64
@@ -76,7 +77,7 @@ class OpenBase(Closing):
             raise ConfigError(f"base={settings.base!r} sees pictures, and here only text is trained on. Take another.")
         self.settings = settings
         self.folder = folder
-        self.names = tuple(dict.fromkeys((settings.base, str(folder))))
+        self.names = tuple(dict.fromkeys((settings.base, str(folder), *settings.aliases)))
         """The names that callers may give."""
         self.context = longest_context(folder, settings.context)
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -111,8 +112,9 @@ class OpenBase(Closing):
         )
         texts, stop = self._stops(given.stop)
         seed = random.getrandbits(62) if given.seed is None else given.seed
+        odds = Odds(top_k=given.top_k) if given.top_k > 0 else None
         requests = [
-            Request(ids_T, sampling, stop, (seed + number) % 2**63, adapter=version)
+            Request(ids_T, sampling, stop, (seed + number) % 2**63, adapter=version, odds=odds)
             for number in range(asked.num_samples)
         ]
         check_prompt(requests[0], context=self.context, vocabulary=self._vocabulary)

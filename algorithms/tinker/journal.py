@@ -1,5 +1,4 @@
-"""What a training was asked and what it answered, durable: each request before it is acknowledged, each result before
-it is told.
+"""The requests and results of a training, durable: a request before it is acknowledged, a result before it is told.
 
 Requests are numbered from 1 in the order in which they take effect. A training is its newest checkpoint and the
 requests after it, done again.

@@ -86,7 +86,7 @@ class Trainee:
         self.optimizer = torch.optim.AdamW(self.parameters)
 
     @property
-    def scaled(self) -> dict[str, Factors]:
+    def additions(self) -> dict[str, Factors]:
         """The factors as they are added: with the scale in the second."""
         scale = ALPHA / self.lora.rank
         return {name: Factors(narrow_RI, widen_OR * scale) for name, (narrow_RI, widen_OR) in self.factors.items()}
@@ -111,7 +111,7 @@ class Trainee:
 
         A ConfigError if it has another shape.
         """
-        found = torch.load(io.BytesIO(state), weights_only=True)
+        found = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
         pairs = found["factors"]
         shapes = {name: [factor.shape for factor in pair] for name, pair in pairs.items()}
         if shapes != {name: [factor.shape for factor in pair] for name, pair in self.factors.items()}:
@@ -170,13 +170,12 @@ class SharedLearner:
         rng = torch.Generator().manual_seed(lora.seed or 0)
         factors = {}
         for name in names:
-            outputs_inputs = self.hooks.layers[name].weight.shape
-            outputs, inputs = (
-                reversed(outputs_inputs) if isinstance(self.hooks.layers[name], Conv1D) else outputs_inputs
-            )
+            layer = self.hooks.layers[name]
+            sizes = layer.weight.shape[::-1] if isinstance(layer, Conv1D) else layer.weight.shape  # GPT-2's are turned
+            inputs = sizes[1]
             bound = inputs**-0.5
             narrow_RI = torch.rand(lora.rank, inputs, generator=rng) * 2 * bound - bound
-            widen_OR = torch.zeros(outputs, lora.rank)
+            widen_OR = torch.zeros(sizes[0], lora.rank)
             device = self.lm.device
             factors[name] = Factors(nn.Parameter(narrow_RI.to(device)), nn.Parameter(widen_OR.to(device)))
         return Trainee(lora, factors)
@@ -212,7 +211,7 @@ class SharedLearner:
         total = 0.0
         for group in in_passes([len(datum.ids_T) for datum in data], self._pass_tokens):
             chosen = [data[index] for index in group]
-            with self.hooks.computing(trainee.scaled):
+            with self.hooks.computing(trainee.additions):
                 logp_K = self._score([datum.ids_T for datum in chosen], [datum.inputs[TARGETS] for datum in chosen])
                 columns = {
                     name: torch.from_numpy(np.concatenate([datum.inputs[name] for datum in chosen])).to(logp_K)

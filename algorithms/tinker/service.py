@@ -48,11 +48,15 @@ AGAIN_S = 0.2
 """Delay before a client asks again, which does so at once, for a training that left memory."""
 SAMPLER_S = 3600.0
 """Time without use after which an earlier sampler of a training may lose its weights."""
+ABANDONED_S = 86_400.0
+"""Time without a sign of life, of which clients give six a minute, after which a session is ended."""
 SAMPLES = 4096
 """Requests for samples that are open or not fetched yet; further ones are refused, and the client comes again."""
 FETCHED_S = 60.0
 """Time for which samples that were handed out are kept."""
+SEEN_S = 3600.0
 SESSIONS = "tinker/session/"
+SEEN = "tinker/seen/"
 MODELS = "tinker/model/"
 CHANGING = ("forward_backward", "optim_step", "load_weights")
 """Requests that are done again after a restart, though their results are known: the rest leaves the weights alone."""
@@ -78,7 +82,7 @@ class Resident:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     worker: asyncio.Task[None] | None = None
     gone: bool = False
-    """It is no longer in memory; whoever waits for a result asks again."""
+    """It is no longer in memory: a client that waits for a result asks again."""
 
     @property
     def is_idle(self) -> bool:
@@ -110,24 +114,46 @@ class TinkerService:
         """By model, the one that was used last at the end."""
         self._samples: dict[str, OpenSample] = {}
         self._sampled_at: dict[str, float] = {}
+        self._seen_at: dict[str, float] = {}
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
     async def create_session(self, caller: Caller, asked: CreateSessionBody) -> Mapping[str, Any]:
         """Open a session of this caller."""
-        session = f"remote-{secrets.token_hex(6)}"
-        about = {"key": caller.key, "at": time.time(), "over": None, **asked.model_dump(mode="json")}
+        session = f"{self._base.settings.name}-{secrets.token_hex(6)}"
+        told = asked.model_dump(mode="json")
+        about = {"key": caller.key, "base": self._base.identity, "at": time.time(), "over": None, **told}
         await asyncio.to_thread(self._notes.keep, SESSIONS + session, json.dumps(about))
+        try:
+            await self._end_abandoned()
+        except LoomError as error:
+            log.warning("an abandoned session could not be ended: %s", error)
         return {"type": "create_session", "session_id": session}
 
     async def beat(self, caller: Caller, session: str) -> Mapping[str, Any]:
-        """A sign of life. Sessions need none: an idle one goes to the artifacts and comes back."""
+        """A sign of life, noted once in a while. An idle session goes to the artifacts and comes back."""
         await self._session(caller, session)
+        if time.time() - self._seen_at.get(session, 0.0) > SEEN_S:
+            self._seen_at[session] = time.time()
+            await asyncio.to_thread(self._notes.keep, SEEN + session, str(time.time()))
         return {"type": "session_heartbeat"}
 
     async def finish(self, caller: Caller, session: str, reason: str) -> Mapping[str, Any]:
         """End a session: its trainings are saved and their runs finished, its samplers and results let go of."""
-        about = await self._session(caller, session)
+        await self._end(session, await self._session(caller, session), reason)
+        return {}
+
+    async def _end_abandoned(self) -> None:
+        """End the sessions on this base whose clients are gone without a word."""
+        seen = await asyncio.to_thread(list_notes, self._db, SEEN)
+        for key, text in (await asyncio.to_thread(list_notes, self._db, SESSIONS)).items():
+            session = key.removeprefix(SESSIONS)
+            about = json.loads(text)
+            silent_s = time.time() - float(seen.get(SEEN + session, about["at"]))
+            if about["over"] is None and about["base"] == self._base.identity and silent_s > ABANDONED_S:
+                await self._end(session, about, "abandoned")
+
+    async def _end(self, session: str, about: Mapping[str, Any], reason: str) -> None:
         for model in await self._models(session):
             resident = await self._resident(model)
             await resident.settle()
@@ -141,11 +167,11 @@ class TinkerService:
             await asyncio.to_thread(resident.training.journal.clear)
         for sampler in await asyncio.to_thread(list_notes, self._db, f"{SAMPLERS}{session}:"):
             await asyncio.to_thread(self._notes.drop, sampler)
+        await asyncio.to_thread(self._notes.drop, SEEN + session)
         await asyncio.to_thread(self._notes.keep, SESSIONS + session, json.dumps({**about, "over": reason}))
-        return {}
 
     async def _session(self, caller: Caller, session: str) -> dict[str, Any]:
-        """What is noted of a session that goes on and is the caller's."""
+        """The note on a session that is the caller's and not over; else a TinkerRefusal."""
         text = await asyncio.to_thread(self._notes.find, SESSIONS + session)
         if text is None:
             raise TinkerRefusal(404, f"session {session!r:.100} is unknown here. Create one.")
@@ -208,7 +234,7 @@ class TinkerService:
             raise ConfigError("base_model " + unknown("base", name, self._base.names))
 
     async def _about(self, model: str, *, by_run: bool = False) -> RemoteRun:
-        """What a training began with, by its model or its run."""
+        """The beginning of a training, by its model or its run."""
         if by_run:
             session, _, number = model.rpartition("-")
             model = f"{session}:train:{number}"
@@ -221,7 +247,9 @@ class TinkerService:
         """A training's model."""
         await self._session(caller, model.partition(":")[0])
         about = await self._about(model)
-        data = {"model_name": about.base_model, "tokenizer_id": str(self._base.folder)}
+        known = about.base_model in self._base.settings.aliases  # then the client knows where its tokenizer is
+        tokenizer = None if known else str(self._base.folder)
+        data = {"model_name": about.base_model, "tokenizer_id": tokenizer}
         lora = {"is_lora": True, "lora_rank": about.shape.rank}
         return {"type": "get_info", "model_data": data, "model_id": model, "model_name": about.base_model, **lora}
 
@@ -229,12 +257,14 @@ class TinkerService:
         """Take a request of a training; its future's id, once it is in the journal."""
         if verb == "forward_backward":
             asked = parse_request(body)
-            model, seq = asked.model_id, asked.seq_id
+            model = asked.model_id
+            seq = asked.seq_id
         else:
             told = _read_object(verb, body)
             if verb == "load_weights" and told.get("session_id") is not None:
                 return await self._create_from(caller, LoadWeightsBody.parse(told, origin=verb))
-            model, seq = told.get("model_id"), told.get("seq_id")
+            model = told.get("model_id")
+            seq = told.get("seq_id")
         if not isinstance(model, str) or not isinstance(seq, int) or seq < 1:
             raise ConfigError(f"{verb}: model_id={model!r:.100} and seq_id={seq!r:.20}: a name and a number from 1 on.")
         await self._session(caller, model.partition(":")[0])
@@ -349,7 +379,7 @@ class TinkerService:
         return {"type": "create_sampling_session", "sampling_session_id": sampler}
 
     async def sampler(self, caller: Caller, sampler: str) -> Mapping[str, Any]:
-        """What a sampler samples from."""
+        """A sampler, as the client reads it."""
         await self._version(caller, sampler)
         return {"sampler_id": sampler, "base_model": self._base.names[0]}
 
@@ -384,7 +414,7 @@ class TinkerService:
             del self._samples[id]
 
     async def _release_samplers(self, about: RemoteRun) -> None:
-        """Let go of the training's earlier samplers that nobody uses any more; their weights may be pruned then."""
+        """Let go of the training's earlier samplers that are not used any more; their weights may be pruned then."""
         notes = await asyncio.to_thread(list_notes, self._db, f"{SAMPLERS}{about.session}:")
         now = time.monotonic()
         own = [key for key, version in notes.items() if version.rpartition("/")[0] == about.run]
@@ -473,7 +503,7 @@ class TinkerService:
         return {}
 
     async def weights_info(self, path: str) -> Mapping[str, Any]:
-        """What is saved under a path."""
+        """The shape of the adapter that is saved under a path."""
         version = await asyncio.to_thread(find_path, self._db, path)
         run = POLICIES.require(self._db, version).run
         about = await self._about(run, by_run=True)

@@ -47,7 +47,7 @@ SAMPLERS = "tinker/sampler/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteRun:
-    """What a training began with, as noted before it is acknowledged."""
+    """The beginning of a training, noted before it is acknowledged."""
 
     model_id: str
     """`SESSION:train:NUMBER`, which the client derives by itself too."""
@@ -76,7 +76,7 @@ class RemoteRun:
         return LoraBody.parse(self.lora)
 
     def dump(self) -> str:
-        """As JSON."""
+        """Its JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -136,7 +136,7 @@ class LiveTraining:
             claim=claim,
             file=STATE,
             data=_data,
-            held=_held(db, about),
+            held=_find_in_use(db, about),
             parent=about.parent,
         )
         opened = LiveTraining(base, db, about, base.learner.open(about.shape), ledger)
@@ -251,10 +251,10 @@ def _data(state: State) -> Mapping[str, Any]:
     return {"requests": state["request"], "changes": state["done"]}
 
 
-def _held(db: LoomDB, about: RemoteRun) -> Callable[[State], Collection[int]]:
+def _find_in_use(db: LoomDB, about: RemoteRun) -> Callable[[State], Collection[int]]:
     """The numbers of the run's versions that a name or a sampler stands for."""
 
-    def held(_: State) -> Collection[int]:
+    def find(_: State) -> Collection[int]:
         now = time.time()
         paths = (json.loads(text) for text in list_notes(db, f"{PATHS}{about.model_id}/").values())
         named = [note["version"] for note in paths if not _is_over(note, now)]
@@ -262,11 +262,11 @@ def _held(db: LoomDB, about: RemoteRun) -> Callable[[State], Collection[int]]:
         parts = (version.rpartition("/") for version in (*named, *sampled))
         return {int(number) for run, _, number in parts if run == about.run}
 
-    return held
+    return find
 
 
 def find_note(db: LoomDB, path: str) -> dict[str, Any] | None:
-    """What is noted of `MODEL/KIND/NAME`; None if there is nothing, or it has expired."""
+    """The note on `MODEL/KIND/NAME`; None if there is none, or it has expired."""
     text = Notes(db).find(f"{PATHS}{path}")
     note = None if text is None else json.loads(text)
     return None if note is None or _is_over(note, time.time()) else note

@@ -307,14 +307,15 @@ class PromptBody(Config):
     chunks: tuple[ChunkBody, ...]
 
 
-class SamplingBody(Config):
+class SamplingParamsBody(Config):
     """How to sample."""
 
     max_tokens: PositiveInt | None = None
     seed: int | None = None
     stop: str | tuple[int, ...] | tuple[str, ...] | None = None
     temperature: NonNegative = 1.0
-    top_k: int = -1
+    top_k: int = Field(-1, ge=-1)
+    """-1 and 0 leave all."""
     top_p: float = Field(1.0, gt=0, le=1)
 
 
@@ -324,7 +325,7 @@ class SampleBody(Config):
     type: Literal["sample"] = "sample"
     num_samples: int = Field(1, ge=1, le=1024)
     prompt: PromptBody
-    sampling_params: SamplingBody
+    sampling_params: SamplingParamsBody
     sampling_session_id: str
     seq_id: int = Field(ge=0)
     prompt_logprobs: bool | None = None
@@ -351,8 +352,6 @@ class SampleBody(Config):
                 "record_stability_info=true is for the loss stable_reinforce, which is not there: take "
                 "importance_sampling, ppo or cispo"
             )
-        if self.sampling_params.top_k != -1:
-            raise ValueError(f"sampling_params.top_k={self.sampling_params.top_k} is not there: take top_p, or -1")
         return self
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from loomrl.envs.tool.amount import same_answer
-from loomrl.envs.tool.call import MOST, OPENING, FunctionCall, split_calls
+from loomrl.envs.tool.call import CLOSING, MOST, OPENING, FunctionCall, split_calls
 from loomrl.envs.tool.family import FAMILIES
 from loomrl.envs.tool.kit import Listing, PolicyTool, list_tools
 from loomrl.envs.tool.problem import ToolProblem
@@ -16,7 +16,8 @@ from loomrl.envs.tool.session import ToolSession, all_tools, calls_needed, goal_
 from loomrl.gym.answer import TaggedAnswer, parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.generate import rng_of
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.inference.form_trial import LAYOUT
+from loomrl.types import Form, Message, Observation, Reward, Task
 
 PART = 0.05
 """Reward of each part beside correctness."""
@@ -38,6 +39,9 @@ class ToolCallSettings(EnvironmentSettings):
     """Listing of tools: a line each, as OpenAI's API takes them, as an MCP server answers `tools/list`, or, from level
     4 on, any of these.
     """
+
+    forms: bool = False
+    """Policies that sample tokens write calls of the tools that there are, or an answer, and nothing else."""
 
 
 class ToolCallEnvironment(BaseEnvironment):
@@ -104,6 +108,19 @@ class ToolCallEnvironment(BaseEnvironment):
         shares = count.fitting, count.well_formed, count.well_formed - count.heedless, called * min(needed, made)
         parts = zip(self.reward_parts, (1.0, *(PART * share / made for share in shares)), strict=True)
         return self.pay(1.0, **dict(parts))
+
+    def form(self) -> Form | None:
+        """Calls that fit their tools' schemas, or an answer, if the settings ask for it."""
+        if not self.settings.forms:
+            return None
+        tools = all_tools(self._problem)
+        rules = ["start: call+ | answer", 'answer: "<answer>" /[^<]{1,200}/ "</answer>"']
+        rules.append("call: " + " | ".join(f"call_{at}" for at in range(len(tools))))
+        for at, tool in enumerate(tools):
+            begin, end = json.dumps(f'{OPENING}{{"name": "{tool.name}", "arguments": '), json.dumps("}" + CLOSING)
+            rules.append(f"call_{at}: {begin} args_{at} {end}")
+            rules.append(f"args_{at}: %json {json.dumps({**tool.parameters, 'x-guidance': LAYOUT})}")
+        return Form("grammar", "\n".join(rules))
 
     def oracle(self) -> str:
         """The next call of a known solution, or the one that the tools require; at its end the answer."""

@@ -113,7 +113,7 @@ async def _masks(folder: Path, request: Request) -> tuple[list[float], float]:
 
 def _step(matcher: FormMatcher, rng: np.random.Generator) -> float:
     begun = time.perf_counter()
-    allowed_B = matcher.allowed()
+    allowed_B = matcher.find_allowed()
     took_s = time.perf_counter() - begun
     matcher.take(int(rng.choice(np.flatnonzero(np.unpackbits(allowed_B, bitorder="little")))))
     return took_s

@@ -36,6 +36,8 @@ class WarmStart(Config):
     """Number of tasks that demonstrations repeat; null takes a new task for each, which is slow for agents,
     and where an environment starts a sandbox or a server.
     """
+    failed: Share = 0.1
+    """Fraction of demonstrations that may fail, such as by an agent that crashes: they are left out, and logged."""
 
 
 class Eyes(Config):

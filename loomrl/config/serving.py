@@ -171,6 +171,9 @@ class ServingExperiment(Root):
     rewards: RewardPipeline = RewardPipeline()
     """The reward pipeline for what was served, run by `loomrl rewards run`."""
     limits: CallerLimits = CallerLimits()
+    unknown: Literal["refuse", "ignore"] = "refuse"
+    """Fields of a request that are unknown or unsupported: `refuse` answers 400, `ignore` leaves them out and names
+    them in the header `x-loomrl-ignored`."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Address to listen on; beyond 127.0.0.1 callers need a key."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
@@ -217,16 +220,19 @@ class ServingExperiment(Root):
 class RemoteTraining(Root):
     """The service of `loomrl serve --train`: a base that callers train adapters on, each with a loop of their own."""
 
-    name: str = "remote"
+    name: str = Field("remote", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)
+    """Beginning of the names of sessions, and so of the runs that they make."""
     base: Annotated[str, Field(min_length=1)]
     """The base: a model's folder, a GGUF file or `package:NAME`."""
+    aliases: tuple[str, ...] = ()
+    """Further names by which callers may know it, such as its name on the Hugging Face hub."""
     context: PositiveInt = 4096
     """Maximum tokens of a sequence, or as many as the model has positions for."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the base. What is trained is float32."""
     slots: PositiveInt = 64
     """Sequences that are sampled at once, or fewer where the memory has room for fewer."""
-    pass_tokens: PositiveInt = 2048
+    pass_tokens: PositiveInt = 1024
     """Maximum tokens of a training pass, including padding; one longer sequence is a pass of its own."""
     resident: PositiveInt = 8
     """Trainings in memory, and adapters to sample from; the longest idle ones are read again when they are needed."""

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import re
 import resource
 import signal
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 else:
     from uvicorn.protocols.http.auto import AutoHTTPProtocol as Protocol
 
+OFFER = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+"""An offer of another protocol, such as `h2c`, after which httptools would read no body. It is ignored."""
 EVICTED_AT_ONCE = 1 / 8
 """Share of a crowd closed at once when a server needs room: choosing them takes a pass over all connections."""
 
@@ -84,12 +87,22 @@ class Connection(Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         self._credit(len(data))
+        if self.cycle is None or self.cycle.response_complete:  # a head, which may end in this data
+            head, end, body = data.partition(b"\r\n\r\n")
+            data = OFFER.sub(b"", head) + end + body
         super().data_received(data)
 
     @override
     def pause_writing(self) -> None:
         self._begin()
         super().pause_writing()
+
+    # httptools calls it, h11 does not and needs none of this
+    def on_headers_complete(self) -> None:
+        """Begin the request; uvicorn would send a stream to HTTP/1.0 in chunks, which that does not know."""
+        super().on_headers_complete()  # type: ignore[misc]
+        if self.scope["http_version"] == "1.0":
+            self.cycle.send = _until_closed(self.cycle)  # type: ignore[assignment, method-assign]
 
     @override
     def on_response_complete(self) -> None:
@@ -102,6 +115,23 @@ class Connection(Protocol):
 
     def _credit(self, count: int) -> None:
         self.since = min(self.loop.time(), self.since + max(0, count) / self._limits.least_rate)
+
+
+def _until_closed(cycle: Any) -> Callable[[Any], Coroutine[Any, Any, None]]:
+    """A response's `send` that ends a body of unknown length with the connection."""
+    send = cycle.send
+    is_endless = False
+
+    async def send_plain(message: Any) -> None:
+        nonlocal is_endless
+        if message["type"] == "http.response.start":
+            is_endless = all(name.lower() != b"content-length" for name, _ in message.get("headers", ()))
+            cycle.chunked_encoding = False if is_endless else None
+        elif is_endless:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    return send_plain
 
 
 def close_overdue(connections: Iterable[Connection], *, late_s: float) -> None:

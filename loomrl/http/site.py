@@ -46,6 +46,8 @@ class Site:
     content_types: frozenset[str] = frozenset({JSON})
     origins: frozenset[str] = frozenset()
     """Sites whose pages may ask, such as https://chat.example.org."""
+    option: str = "--allow-host NAME"
+    """The option of the server's command that adds a name."""
 
     def check(self, method: str, headers: Mapping[str, str]) -> None:
         """Raise Refused for a request that a page of another site may have made."""
@@ -53,8 +55,8 @@ class Site:
         if not self._is_ours(_name(host)):
             raise Refused(
                 421,
-                f"Host {host!r} is not this server's name. Use 127.0.0.1 or localhost; or start it with --allow-host "
-                f"{_name(host) or 'NAME'}, if that is its name.",
+                f"Host {host!r} is not this server's name. Use 127.0.0.1 or localhost; or start it with "
+                f"{self.option.replace('NAME', _name(host) or 'NAME')}, if that is its name.",
             )
         origin = headers.get("origin")
         is_friend = origin is not None and origin.lower() in self.origins

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from loomrl.errors import PolicyError, unknown
 from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
-from loomrl.types import SEAT, Form
+from loomrl.types import SEAT, Form, Odds
 
 if TYPE_CHECKING:
     from loomrl.config import Sampling
@@ -59,11 +59,12 @@ class Request:
     adapter: str = ""
     """The name under which the engine holds the adapter that answers; empty for the engine's own policy."""
     form: Form | None = None
+    odds: Odds | None = None
 
     @property
     def shifts(self) -> bool:
         """True if the odds of its tokens are shifted, and `Completion.shifts_T` tells how far."""
-        return self.form is not None
+        return self.form is not None or self.odds is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -294,6 +295,20 @@ class Engine(ABC):
                     await self._hold.wait(ticket)
                     yield piece
 
+    async def score(self, request: Request) -> Top:
+        """The distributions at a prompt's tokens, the first excepted, which has none: each position's own token, then
+        the `top` likeliest. Nothing is sampled. Unsupported if the engine does not report them.
+        """
+        self._check_open()
+        if len(request.prompt_T) == 1:
+            return Top(np.zeros((0, 1 + request.top), np.int32), np.zeros((0, 1 + request.top), np.float32))
+        self._check(replace(request, prompt_T=request.prompt_T[:-1]))  # its last token leaves no room for another
+        with self._hold.ticket() as ticket, self._shares.open() as turn:
+            found = await self._score(request, turn)
+            turn.end()
+            await self._hold.wait(ticket)
+        return found
+
     async def probe(self, requests: Sequence[Request]) -> list[Completion]:
         """The completions of these requests, admitted or not: for deciding about admission."""
         for request in requests:
@@ -399,6 +414,13 @@ class Engine(ABC):
             raise Unsupported(f"top={request.top}: this engine reports no likeliest tokens. Ask for none.")
         done = await self._complete(request, turn)
         yield CompletionPiece(done.ids_T, done.logprobs_T, done.versions_T, done.finish, shifts_T=done.shifts_T)
+
+    async def _score(self, request: Request, turn: EngineTurn) -> Top:
+        """The distributions at a checked prompt's tokens."""
+        raise Unsupported(
+            "echo with logprobs: this engine reports no log-probabilities of prompts. Leave out one of the two, or "
+            "serve the policy by engine.kind=torch."
+        )
 
     async def _add_adapter(self, name: str, sealed: Sealed) -> None:
         """Hold an adapter that is what was sealed; an engine of one policy does not."""

@@ -35,16 +35,19 @@ class FormMatcher:
     def __init__(self, matcher: LLMatcher, *, end: int, stop: Collection[int]) -> None:
         self._matcher = matcher
         self._end = end
-        self._stop = np.array(sorted(stop), np.int64)
+        self._stop = frozenset(id for id in stop if id < end)
+        bits: dict[int, int] = {}
+        for id in self._stop:
+            bits[id >> 3] = bits.get(id >> 3, 0) | 1 << (id & 7)
+        self._stop_bytes = np.array(list(bits))
+        self._stop_bits = np.array(list(bits.values()), np.uint8)
 
-    def allowed(self) -> NDArray[np.uint8]:
+    def find_allowed(self) -> NDArray[np.uint8]:
         """The ids that may come next, as bits `B`; those that end the answer only where the form may end."""
         allowed_B = np.frombuffer(self._matcher.compute_bitmask(), np.uint8).copy()
         may_end = allowed_B[self._end >> 3] >> (self._end & 7) & 1
-        byte = self._stop >> 3
-        bit = (1 << (self._stop & 7)).astype(np.uint8)
-        np.bitwise_and.at(allowed_B, byte, ~bit)
-        np.bitwise_or.at(allowed_B, byte, bit * may_end)
+        allowed_B[self._stop_bytes] &= ~self._stop_bits
+        allowed_B[self._stop_bytes] |= self._stop_bits * may_end
         return allowed_B
 
     def take(self, id: int) -> str:
@@ -55,8 +58,8 @@ class FormMatcher:
         return self._matcher.get_error()[:200]
 
 
-class _Recent(Generic[T]):
-    """What was made of the forms that were used last."""
+class _RecentForms(Generic[T]):
+    """Results for the forms that were used last."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Form, T] = OrderedDict()
@@ -79,12 +82,12 @@ class FormTrial:
     def __init__(self) -> None:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="forms")
         """Where forms are worked on, one after the other."""
-        self._tried: _Recent[dict[str, str]] = _Recent()
+        self._tried: _RecentForms[dict[str, str]] = _RecentForms()
         self._process: subprocess.Popen[str] | None = None
         self._end: Callable[[], object] = lambda: None
 
     async def translate(self, form: Form) -> str:
-        """The form as a grammar of llguidance; Unsupported if it has a fault, or takes too much to compile."""
+        """The form in llguidance's Lark; Unsupported if it has a fault, or takes too much to compile."""
         tried = self._tried.get(form)
         if tried is None:
             tried = await asyncio.get_running_loop().run_in_executor(self.thread, self._try, form)
@@ -135,7 +138,7 @@ class FormCompiler:
         self._spell = spell
         self._trial = FormTrial()
         self._tokenizer: LLTokenizer | None = None
-        self._compiled: _Recent[LLMatcher] = _Recent()
+        self._compiled: _RecentForms[LLMatcher] = _RecentForms()
 
     async def open(self, form: Form, stop: Collection[int]) -> FormMatcher:
         """The beginning of an answer that ends with one of these tokens; Unsupported as in `FormTrial.translate`."""

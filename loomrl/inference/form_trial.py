@@ -1,10 +1,11 @@
-"""As a program: translates forms for llguidance and compiles them on trial.
+"""A program that translates forms for llguidance and compiles them on trial.
 
 A form may be hostile: one that takes too much CPU or memory kills this process, not the engine's. Each line in is JSON,
 `[kind, text]`; each line out is `{"grammar": …}` or `{"fault": …}`.
 """
 
 import json
+import re
 import resource
 import signal
 import sys
@@ -23,6 +24,8 @@ LIMITS = LLParserLimits(max_lexer_states=20_000, max_grammar_size=100_000, verbo
 LAYOUT = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 """JSON on one line: where white space is free, a weak policy writes nothing else."""
 LONGEST_FAULT = 300
+EXCERPT = re.compile(r"\s*(\d+ \||\^)")
+PLACE = re.compile(r"^(at )?\d+\(\d+\): (failed to compile JSON schema: )?")
 
 
 class _Words:
@@ -50,7 +53,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     tokenizer = open_words([bytes([byte]) for byte in range(256)])
     for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process, whatever it does
+        signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process in the middle of anything
         kind, text = json.loads(line)
         answer = _try(kind, text, tokenizer)
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -69,36 +72,37 @@ def _try(kind: str, text: str, tokenizer: LLTokenizer) -> dict[str, str]:
 
 def _translate(kind: str, text: str) -> str:
     # without `no_forcing`, of a text that is certain only the tokens that llguidance cuts it into would be allowed
-    free = {"name": "form", "lark_grammar": '%llguidance {"no_forcing": true}\nstart: @answer'}
-    return json.dumps({"grammars": [free, {"name": "answer", **_grammar_of(kind, text)}]})
+    return f'%llguidance {{"no_forcing": true}}\nstart: {_rule_of(kind, text)}\n'
 
 
-def _grammar_of(kind: str, text: str) -> dict[str, Any]:
+def _rule_of(kind: str, text: str) -> str:
     match kind:
         case "json":
             return _lay_out({"type": "object"})
         case "schema":
             return _lay_out(json.loads(text))
         case "regex":
-            return {"lark_grammar": f"start: /{regex_to_lark(text, '')}/"}
+            return f"/{regex_to_lark(text, '')}/"
         case "choice":
             choices = json.loads(text)
             if not choices:
                 raise ValueError("there is no choice")
-            return {"lark_grammar": "start: " + " | ".join(json.dumps(each, ensure_ascii=False) for each in choices)}
+            return " | ".join(json.dumps(each, ensure_ascii=False) for each in choices)
         case _:
-            return {"lark_grammar": any_to_lark(text)}
+            return f"%lark {{\n{any_to_lark(text)}\n}}"
 
 
-def _lay_out(schema: Any) -> dict[str, Any]:
+def _lay_out(schema: Any) -> str:
     if not isinstance(schema, dict):
         raise ValueError("a JSON schema must be an object")
-    return {"json_schema": {"x-guidance": LAYOUT, **schema}}
+    return f"%json {json.dumps({'x-guidance': LAYOUT, **schema}, ensure_ascii=False)}"
 
 
 def _brief(fault: str) -> str:
-    said = " ".join(fault.partition("\n<state>")[0].split())
-    return "nothing can follow it" if said.startswith("NoExtension") else said[:LONGEST_FAULT]
+    # without llguidance's excerpt of the grammar, which has lines that the caller did not write
+    lines = fault.partition("\n<")[0].splitlines()
+    said = " ".join(" ".join(line for line in lines if not EXCERPT.match(line)).split())
+    return "nothing can follow it" if said.startswith("NoExtension") else PLACE.sub("", said)[:LONGEST_FAULT]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from loomrl.inference.form import FormCompiler
 from loomrl.inference.model import config_of, open_model, open_tokenizer, vocabulary_of
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import open_vision
-from loomrl.process import free_memory
+from loomrl.process import free_memory, return_freed_memory
 
 SPARED = 0.9
 """Share of the free memory that an engine may fill."""
@@ -44,7 +44,7 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
         case TorchEngineConfig():
             model = open_model(opening.origin, dtype=opening.dtype, device=opening.device, trust_remote_code=trusts)
             vision = open_vision(opening.origin, trust_remote_code=trusts)
-            return TorchEngine(
+            engine = TorchEngine(
                 model,
                 slots=opening.slots,
                 context=opening.context,
@@ -52,6 +52,8 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
                 vision=vision,
                 forms=open_forms(opening.origin, trust_remote_code=trusts),
             )
+            return_freed_memory()
+            return engine
         case OpenAIEngineConfig():
             from loomrl.inference.remote.engine import OpenAIEngine, require_updates
 

@@ -23,6 +23,7 @@ from loomrl.http.listen import open_door
 from loomrl.http.server import Embedded
 from loomrl.serving.asgi import GatewayApp
 from loomrl.serving.call import ChoiceClosed, Event, PromptOpened, TokensDrawn
+from loomrl.serving.dialect.openai import message_of
 from loomrl.serving.gateway import Gateway, GatewaySettings
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, ServedPolicy
 from loomrl.serving.recorder import MemoryRecorder
@@ -53,15 +54,20 @@ class AttemptLedger:
     calls: int = 0
     tokens: int = 0
     overrun: str = ""
+    refused: int = 0
+    refusal: str = ""
+    """The last refusal of a call."""
     failure: Failure | None = None
     is_over: bool = False
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     open: int = 0
 
-    def admit(self) -> None:
-        """Count a call; a Refusal if the budget is used up."""
+    def admit(self, *, draws: bool) -> None:
+        """Count a call that draws something; a Refusal if the budget is used up."""
         if self.is_over:
             raise Refusal(RefusalCause.CONFLICT, "The attempt is over.")
+        if not draws:
+            return
         left = {"calls": self.budget.calls - self.calls, "tokens": self.budget.tokens - self.tokens}
         for name, count in left.items():
             if count <= 0:
@@ -92,14 +98,17 @@ class BudgetedPolicy:
         """The policy's answer, within the budget."""
         ledger = self._ledger
         SEAT.set(ledger.seat)  # the server's task is no part of the attempt's
-        ledger.admit()
+        draws = continuation.drawing.max_tokens != 0
+        ledger.admit(draws=draws)
         ledger.open += 1
         ledger.idle.clear()
-        ledger.tokens += len(continuation.known_T)
+        ledger.tokens += len(continuation.known_T) if draws else 0
         try:
             async with aclosing(ledger.policy.answer(self._constrain(continuation))) as events:  # type: ignore[type-var]
                 async for event in events:
-                    if isinstance(event, ChoiceClosed):
+                    if not draws:
+                        pass
+                    elif isinstance(event, ChoiceClosed):
                         ledger.failure = None  # one that failed and was tried again
                     else:
                         ledger.tokens += len(event.ids_T)
@@ -113,14 +122,14 @@ class BudgetedPolicy:
                 ledger.idle.set()
 
     def _constrain(self, continuation: Continuation) -> Continuation:
-        """Temperature and top-p are the experiment's: the learner recomputes with these."""
+        """Temperature, top-p and other odds are the experiment's: the learner recomputes with these."""
         if self._sampling is None:
             return continuation
         drawing = continuation.drawing
         own = self._sampling
         most = own.max_tokens if drawing.max_tokens is None else min(own.max_tokens, drawing.max_tokens)
         seed = self._rng.getrandbits(63)
-        asked = replace(drawing, temperature=own.temperature, top_p=own.top_p, max_tokens=most, seed=seed)
+        asked = replace(drawing, temperature=own.temperature, top_p=own.top_p, odds=None, max_tokens=most, seed=seed)
         return replace(continuation, drawing=asked)
 
     def _note(self, refusal: Refusal) -> None:
@@ -141,6 +150,13 @@ class AttemptLedgers:
         """Add an attempt."""
         self.by_key[ledger.key] = ledger
         self.by_session[ledger.session] = ledger, policy
+
+    def note_refusal(self, session: str, refusal: Refusal) -> None:
+        """Count a refused request of an attempt."""
+        if session in self.by_session:
+            ledger, _ = self.by_session[session]
+            ledger.refused += 1
+            ledger.refusal = f"{refusal.status} {message_of(refusal)}"
 
     def remove(self, session: str) -> None:
         """Remove an attempt."""
@@ -203,6 +219,9 @@ class ScriptedServedPolicy:
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
         """The text, at once."""
+        if continuation.prefill or continuation.drawing.max_tokens == 0:
+            message = "this policy has whole texts: it can neither continue one, nor read a prompt only."
+            raise Refusal(RefusalCause.INVALID, message)
         known_T = continuation.known_T
         tools = () if len(known_T) else continuation.tools
         new = to_messages(continuation.messages, tools, tool_role=self._tool_role)
@@ -258,7 +277,11 @@ class _LoopServer:
             if self._server is None:
                 door = open_door("127.0.0.1", 0)
                 self._gateway = Gateway(
-                    view=self.ledgers, recorder=self.recorder, keys=self.ledgers, settings=self._settings
+                    view=self.ledgers,
+                    recorder=self.recorder,
+                    keys=self.ledgers,
+                    settings=self._settings,
+                    note_refusal=self.ledgers.note_refusal,
                 )
                 self._server = Embedded(GatewayApp(self._gateway), door.listeners)
                 await self._server.start()
@@ -360,7 +383,14 @@ class AgentSessions:
         if ledger.policy.about.number == NO_VERSION:
             sequences = tuple(tuple(replace(turn, tokens=None) for turn in turns) for turns in sequences)
         turns, *threads = sequences or [()]
-        return AgentTranscript(turns=turns, threads=tuple(threads), overrun=ledger.overrun, failure=ledger.failure)
+        return AgentTranscript(
+            turns=turns,
+            threads=tuple(threads),
+            overrun=ledger.overrun,
+            refused=ledger.refused,
+            refusal=ledger.refusal,
+            failure=ledger.failure,
+        )
 
 
 async def _read_sequences(recorder: MemoryRecorder, session: str) -> tuple[tuple[Turn, ...], ...]:

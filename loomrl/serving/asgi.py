@@ -33,6 +33,7 @@ from loomrl.serving.request import (
 from loomrl.serving.routes.act import answer_act
 from loomrl.serving.routes.chat import answer_chat
 from loomrl.serving.routes.models import MODELS, answer_models
+from loomrl.serving.routes.tokens import COUNT, answer_count, answer_detokenize, answer_embeddings, answer_tokenize
 
 log = redacted_logger(__name__)
 Check = Callable[[str, Mapping[str, str]], None]
@@ -108,6 +109,10 @@ DIALECTS: Mapping[str, Dialect] = {
 """Stateless, and shared by all requests."""
 ROUTES: Mapping[str, tuple[str, Route]] = {
     **{path: ("POST", _chat_route(dialect)) for path, dialect in DIALECTS.items()},
+    COUNT: ("POST", answer_count),
+    "/tokenize": ("POST", answer_tokenize),
+    "/detokenize": ("POST", answer_detokenize),
+    "/v1/embeddings": ("POST", answer_embeddings),
     "/v1/act": ("POST", answer_act),
     "/v1/feedback": ("POST", _answer_feedback),
     MODELS: ("GET", answer_models),
@@ -163,18 +168,22 @@ class GatewayApp:
             )
         method, route = ROUTES[path]
         if method and request.method != method:
-            raise Refusal(RefusalCause.INVALID, f"{request.path} takes {method}, not {request.method}.")
+            raise Refusal(RefusalCause.METHOD, f"{request.path} takes {method}, not {request.method}.", allow=method)
         return route
 
     async def _refuse(self, scope: Scope, path: str, refusal: Refusal, reply: HttpReply) -> None:
         if self.gateway.meter is not None:
             self.gateway.meter.count_refusal(refusal.cause)
+        if self.gateway.note_refusal is not None and scope["path"].startswith("/sessions/"):
+            self.gateway.note_refusal(scope["path"].split("/", 3)[2], refusal)
         if reply.is_begun:
             return  # its stream has said what went wrong, or is cut off
         retry = refusal.retry_after_s
         extra: Headers = [] if retry is None else [(b"retry-after", str(max(1, round(retry))).encode())]
         if refusal.cause is RefusalCause.BUDGET and retry is None:
             extra.append((b"x-should-retry", b"false"))  # clients of OpenAI and Anthropic would try a 429 again
+        if refusal.allow:
+            extra.append((b"allow", refusal.allow.encode()))
         if refusal.cause is RefusalCause.KEY:
             extra.append((b"www-authenticate", b"Bearer"))
         is_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
@@ -184,6 +193,7 @@ class GatewayApp:
 
 def errors_of(path: str, *, anthropic: bool) -> Shape:
     """The writer of errors for a path, below the root or a session; a path of no dialect takes the client's."""
+    path = path.replace(COUNT, MessagesDialect.path)
     dialect = next((dialect for dialect in DIALECTS.values() if path.endswith(dialect.path)), None)
     if dialect is None:
         return DIALECTS[MessagesDialect.path].refusal if anthropic else error_of

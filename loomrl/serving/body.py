@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
@@ -16,7 +16,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from loomrl.errors import did_you_mean
 from loomrl.gym.guard import is_storable
@@ -30,6 +30,9 @@ MOST_VALUES = 1 << 18
 MOST_JPEGS = 16
 """JPEG files in a request: each is decoded, which takes time."""
 JPEG = ("data:image/jpeg", "image/jpeg")
+MOST_IGNORED = 64
+"""Fields of a request that may be ignored, where an endpoint ignores what it does not know."""
+MOST_STOPS = 64
 LONGEST_NAME = 256
 """Characters of a name: of a model, a tool, a user, a call."""
 LARGEST = (1 << 63) - 1
@@ -85,6 +88,8 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 MaxTokens = Annotated[Whole, Field(ge=1, le=1 << 31)]
+TopK = Annotated[Whole, Field(ge=-1, le=1 << 31)]
+"""-1 and 0 are all."""
 Texts = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_several)]
 """A string or a list of strings, none of them empty."""
 Plain = dict[str, Any]
@@ -98,7 +103,7 @@ def only(*values: Any) -> AfterValidator:
         if any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values):
             return value
         hint = f" Only {', '.join(map(show_value, values))} is." if values else ""
-        raise ValueError(f"{show_value(value)} is not supported.{hint}")
+        raise _unsupported(f"{show_value(value)} is not supported.{hint}")
 
     return AfterValidator(check)
 
@@ -107,9 +112,17 @@ def never(reason: str) -> AfterValidator:
     """A field that is understood and never supported."""
 
     def check(value: Any) -> Any:
-        raise ValueError(reason)
+        raise _unsupported(reason)
 
     return AfterValidator(check)
+
+
+UNSUPPORTED = "unsupported"
+"""The kind of an error about a field that is understood, and could as well be left out."""
+
+
+def _unsupported(message: str) -> PydanticCustomError:
+    return PydanticCustomError(UNSUPPORTED, "{message}", {"message": message})
 
 
 def tag_by(field: str, default: str = "", *, same: Mapping[str, str] | None = None) -> Discriminator:
@@ -130,10 +143,23 @@ def invalid(where: str, message: str) -> Refusal:
     return Refusal(RefusalCause.INVALID, message, where=where)
 
 
-def read_body(form: type[B], raw: Mapping[str, Any]) -> B:
-    """The body as a model; a Refusal names the first part that is unknown, unsupported or wrong."""
+def read_body(form: type[B], raw: Mapping[str, Any], *, ignored: list[str] | None = None) -> B:
+    """The body as a model; a Refusal names the first part that is unknown, unsupported or wrong.
+
+    With `ignored`, fields that are unknown or unsupported are left out instead, and their paths are added to it.
+    """
     check_bounds(raw)  # before pydantic, which would recurse into a hostile body
-    return read_closed(form, raw)
+    while True:
+        try:
+            return form.model_validate(raw)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            path = _path_of(fault)
+            can_go = fault["type"] in ("extra_forbidden", UNSUPPORTED) and path and isinstance(path[-1], str)
+            if ignored is None or not can_go or len(ignored) == MOST_IGNORED:
+                raise _refusal(form, raw, fault) from None
+            ignored.append(".".join(map(str, path))[:LONGEST_NAME])
+            raw = _without(raw, path)
 
 
 def read_closed(form: type[B], raw: Any) -> B:
@@ -146,8 +172,23 @@ def read_closed(form: type[B], raw: Any) -> B:
         raise _refusal(form, raw, error.errors(include_url=False)[0]) from None
 
 
+def _path_of(fault: ErrorDetails) -> list[str | int]:
+    """The way to a fault in the body, without the tags of unions."""
+    return [part for part in fault["loc"] if not str(part).startswith(MARK)]
+
+
+def _without(raw: Any, path: Sequence[str | int]) -> Any:
+    """A copy of the body without the field at a path."""
+    first, *rest = path
+    if not rest:
+        return {name: value for name, value in raw.items() if name != first}
+    copy = raw.copy()
+    copy[first] = _without(raw[first], rest)
+    return copy
+
+
 def _refusal(form: type[Body], raw: Any, fault: ErrorDetails) -> Refusal:
-    path = [str(part)[:LONGEST_NAME] for part in fault["loc"] if not str(part).startswith(MARK)]
+    path = [str(part)[:LONGEST_NAME] for part in _path_of(fault)]
     kind = fault["type"]
     message = fault["msg"]
     if kind == "extra_forbidden":
@@ -163,6 +204,8 @@ def _refusal(form: type[Body], raw: Any, fault: ErrorDetails) -> Refusal:
             message = f"it must be an object, got {kind_of(given)}."
     elif "error" in fault.get("ctx", {}):
         message = str(fault["ctx"]["error"])
+    elif kind == UNSUPPORTED:
+        pass
     elif kind.endswith(("too_long", "too_short")):
         message = f"{message}."
     else:

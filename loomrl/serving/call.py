@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.types import Form, join_shifts
+from loomrl.types import Form, Odds, join_shifts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,22 @@ class Drawing:
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
+    """0 draws nothing: the prompt is only read."""
     seed: int | None = None
     stop: tuple[str, ...] = ()
     """Strings that end the answer; they are not part of its text, their tokens are on record."""
     form: Form | None = None
+    odds: Odds | None = None
     n: int = 1
     logprobs: bool = False
     top_logprobs: int = 0
     """Alternatives for each token."""
+    echo: bool = False
+    """The tokens of the prompt are reported before the answer's; with `logprobs` each with its own."""
+
+
+Prompt = str | tuple[int, ...]
+"""A text, or token ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,7 +74,9 @@ class Conversation:
     """Messages to continue; or, with `prompt`, a text or token ids."""
 
     messages: tuple[ChatMessage, ...] = ()
-    prompt: str | tuple[int, ...] | None = None
+    prompt: Prompt | None = None
+    prefill: str = ""
+    """The beginning of the answer, which the caller has written."""
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or a tool's name after `tool:`."""
@@ -82,8 +92,10 @@ class ChatRequest(Conversation):
     """The endpoint's name, with an arm after `@` if the caller named one."""
     stream: bool = False
     stream_usage: bool = False
-    echo: bool = False
-    """The prompt is repeated before the answer (completions only)."""
+    further: tuple[Prompt, ...] = ()
+    """Prompts beside the first (completions only), each with answers of its own."""
+    instructed: bool = False
+    """The first message is the caller's instructions, in whose place those of a later request come."""
     store: bool = True
     """False: the caller opts out of being recorded."""
     user: str = ""
@@ -97,8 +109,13 @@ class ChatRequest(Conversation):
     def prompt_chars(self) -> int:
         """Characters of everything in the conversation that the policy has not said itself; tokens count as one."""
         if self.prompt is not None:
-            return len(self.prompt)
+            return sum(map(len, (self.prompt, *self.further)))
         return sum(len(said.text) for said in self.messages if said.role != "assistant")
+
+    @property
+    def choices(self) -> int:
+        """The number of answers, to all prompts."""
+        return self.drawing.n * (1 + len(self.further))
 
 
 Finish = Literal["stop", "length", "tool_calls", "filtered"]
@@ -130,6 +147,8 @@ class PromptOpened:
     ids_T: NDArray[np.int32]
     sights: tuple[int, ...] = ()
     """The first token of each picture of the new messages, counted from the beginning of the conversation."""
+    tokens: tuple[Token, ...] = ()
+    """The prompt's tokens, if they are to be echoed; NaN is the log-probability of one without a distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -215,6 +234,8 @@ class AnswerChoice:
 
     closed: ChoiceClosed
     tokens: tuple[Token, ...] = ()
+    prompt: tuple[Token, ...] = ()
+    """The prompt's tokens, if they are to be echoed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +253,7 @@ class Gathered:
 
     opened: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     sights: tuple[int, ...] = ()
+    prompt: tuple[Token, ...] = ()
     drawn: list[TokensDrawn] = field(default_factory=list)
     closed: ChoiceClosed | None = None
 
@@ -240,6 +262,7 @@ class Gathered:
         if isinstance(event, PromptOpened):
             self.opened = event.ids_T
             self.sights = event.sights
+            self.prompt = event.tokens
         elif isinstance(event, TokensDrawn):
             self.drawn.append(event)
         else:
@@ -273,4 +296,4 @@ class Gathered:
     def choice(self) -> AnswerChoice:
         """The whole answer, once closed."""
         assert self.closed is not None, "the choice is not closed yet"
-        return AnswerChoice(closed=self.closed, tokens=self.tokens)
+        return AnswerChoice(closed=self.closed, tokens=self.tokens, prompt=self.prompt)

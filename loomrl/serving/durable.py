@@ -24,9 +24,17 @@ from loomrl.serving.recording.payload import decode
 from loomrl.serving.recording.record import CallToRecord, make_ending
 from loomrl.serving.recording.trajectory import ending_of, trajectory_on_record
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.thread import KnownBeginning, RecordedAnswer, answer_marks
+from loomrl.serving.thread import KnownBeginning, RecalledConversation, RecordedAnswer, answer_marks
 from loomrl.store import LoomDB, open_store
-from loomrl.store.sessions import SESSIONS, StoredSession, find_session, list_opted_out, person_of, read_calls
+from loomrl.store.sessions import (
+    SESSIONS,
+    StoredSession,
+    find_session,
+    list_opted_out,
+    person_of,
+    read_call,
+    read_calls,
+)
 from loomrl.types import Trajectory
 
 log = redacted_logger(__name__)
@@ -89,6 +97,8 @@ class StoreRecorder(Recorder):
         self._forms: OrderedDict[tuple[str, str, str], Form] = OrderedDict()
         """Forms of the first steps of the sessions that were used last."""
         self._marks: dict[tuple[str, bytes], str] = {}
+        self._calls: dict[str, str] = {}
+        """Call → session, of the sessions in memory."""
         self._size = 0
         self._out: frozenset[str] = frozenset()
         self._out_at = float("-inf")
@@ -128,6 +138,19 @@ class StoreRecorder(Recorder):
             recent = await self._load(session) or recent
             found = recent.threads.longest(ask)
         return None if found is None else found.beginning()
+
+    @override
+    async def recall(self, call: str, *, key: str) -> RecalledConversation | None:
+        session = self._calls.get(call)
+        if session is None:
+            found = await self._read(read_call, self._db, call)
+            if found is None:
+                return None
+            session = found[0]
+        recent = await self._session(session)
+        if recent is not None and f"{call}/0" not in recent.threads.named:
+            recent = await self._load(session) or recent
+        return None if recent is None else recent.recall(call, key)
 
     @override
     async def keep(self, call: CallToRecord) -> None:
@@ -247,6 +270,7 @@ class StoreRecorder(Recorder):
         before = recent.threads.size
         for one in new:
             recent.threads.add(one)
+            self._calls[one.call] = recent.id
             if one.mark:
                 self._marks[recent.key, one.mark] = recent.id
         self._size += recent.threads.size - before
@@ -258,6 +282,8 @@ class StoreRecorder(Recorder):
     def _forget(self, session: str) -> None:
         recent = self._recent.pop(session)
         self._size -= recent.threads.size
+        for answer in recent.threads.named.values():
+            self._calls.pop(answer.call, None)
         for mark in recent.threads.marked:
             if self._marks.get((recent.key, mark)) == session:
                 del self._marks[recent.key, mark]
@@ -272,6 +298,7 @@ class StoreRecorder(Recorder):
         before = recent.threads.size
         for one in new:
             recent.threads.remove(one.name)
+            self._calls.pop(one.call, None)
         self._size += recent.threads.size - before
 
     async def _read(self, work: Callable[..., T], *arguments: Any, **named: Any) -> T:

@@ -1,7 +1,7 @@
 """The parts of a gateway that its routes share: endpoints, keys, record, monitor, watchers, limits."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -91,6 +91,8 @@ class GatewaySettings:
     queue: int = 1024
     """Calls that wait for a place."""
     max_bytes: int = 10 << 20
+    unknown: Literal["refuse", "ignore"] = "refuse"
+    """Fields of a request that are unknown or unsupported: refused, or left out and named in a header."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -108,6 +110,8 @@ class Gateway:
     measures: Measures | None = None
     meter: GatewayMeter | None = None
     intake: FeedbackIntake | None = None
+    note_refusal: Callable[[str, Refusal], None] | None = None
+    """Hears of every refused request of a session, by its name in the path."""
     settings: GatewaySettings = field(default_factory=GatewaySettings)
     is_ready: bool = True
     """False tells load balancers to go elsewhere; open requests go on."""

@@ -17,8 +17,8 @@ from loomrl.picture import fault
 from loomrl.serving.call import Drawing
 from loomrl.serving.policy import Continuation
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.wording import opening, restrict_calls, to_messages
-from loomrl.types import Form, Message
+from loomrl.serving.wording import begun_call, opening, restrict_calls, to_messages
+from loomrl.types import Form, Message, Odds
 
 Ids = NDArray[np.int32]
 MOST_CHOICES = 128
@@ -34,7 +34,7 @@ class PreparedRequest:
     opened_T: Ids
     request: Request
     forced: str
-    """Text of the answer's beginning, which is part of the prompt."""
+    """The end of the prompt with which a call in the answer begins."""
 
 
 class Preparation:
@@ -52,7 +52,7 @@ class Preparation:
             raise Refusal(RefusalCause.INVALID, f"n={drawing.n}: 1 to {MOST_CHOICES} choices are possible.", where="n")
         if not all(drawing.stop):
             raise Refusal(RefusalCause.INVALID, "a stop string is empty.", where="stop")
-        forced = self._force_beginning(continuation)
+        forced = continuation.prefill or self._force_beginning(continuation)
         known_T = continuation.known_T
         new = self._new(continuation)
         opened_T = np.concatenate([new.ids, self._chat.encode(forced)[:-1]]) if forced else new.ids
@@ -62,9 +62,15 @@ class Preparation:
         sampling = self._sampling(drawing, len(prompt_T))
         seed = random.getrandbits(63) if drawing.seed is None else drawing.seed % 2**63
         stop = self._chat.stop
+        begun = begun_call(forced) if continuation.prefill else forced
         form = _form(continuation)
-        request = Request(prompt_T, sampling, stop, seed, sights, _top(drawing), self._voice.adapter, form)
-        return PreparedRequest(continuation, opened_T.astype(np.int32), request, forced)
+        if form is not None and continuation.prefill and (begun or drawing.form is not None):
+            message = "an answer with a form cannot be begun by the caller: leave out the form, or the last message."
+            raise Refusal(RefusalCause.INVALID, message, where="messages")
+        request = Request(
+            prompt_T, sampling, stop, seed, sights, _top(drawing), self._voice.adapter, form, self._odds(drawing)
+        )
+        return PreparedRequest(continuation, opened_T.astype(np.int32), request, begun)
 
     def _force_beginning(self, continuation: Continuation) -> str:
         """The beginning of an answer that has to call a tool."""
@@ -81,13 +87,13 @@ class Preparation:
         known_T = continuation.known_T
         prompt = continuation.prompt
         if isinstance(prompt, str):
-            self._check_room(len(known_T), [prompt])
+            self._check_room(continuation, [prompt])
             return self._check_tokens(PromptIds(self._chat.plain(prompt, first=not len(known_T))), known_T)
         if prompt is not None:
             return self._check_tokens(PromptIds(self._ids(prompt)), known_T)
         tools = () if len(known_T) else continuation.tools
         messages = to_messages(continuation.messages, tools, tool_role=self._tool_role)
-        self._check_messages(messages, len(known_T))
+        self._check_messages(messages, continuation)
         try:
             # without the cache, which keeps what the members of a group share: callers share little
             if not len(known_T):
@@ -104,6 +110,16 @@ class Preparation:
             raise Refusal(RefusalCause.INVALID, "the prompt has no tokens: give at least one.", where="prompt")
         return prompt
 
+    def _odds(self, drawing: Drawing) -> Odds | None:
+        """The caller's changes of odds; a Refusal for ids that the policy does not have."""
+        last = len(self._chat.spelling) - 1
+        biased = () if drawing.odds is None else drawing.odds.logit_bias
+        if (wrong := next((id for id, _ in biased if id > last), None)) is not None:
+            raise Refusal(
+                RefusalCause.INVALID, f"there is no token id {wrong}: ids are 0 to {last}.", where="logit_bias"
+            )
+        return drawing.odds
+
     def _ids(self, prompt: Sequence[int]) -> Ids:
         last = len(self._chat.spelling) - 1
         wrong = next((id for id in prompt if not 0 <= id <= last), None)
@@ -113,17 +129,19 @@ class Preparation:
             )
         return np.array(prompt, np.int32)
 
-    def _check_messages(self, messages: Sequence[Message], known: int) -> None:
+    def _check_messages(self, messages: Sequence[Message], continuation: Continuation) -> None:
         for png in (png for message in messages for png in message.images):
             if wrong := fault(png):
                 raise Refusal(RefusalCause.INVALID, f"a picture cannot be read: {wrong}.", where="messages")
             if not self._chat.sees:
                 raise Refusal(RefusalCause.INVALID, "this policy reads no pictures: send text only.", where="messages")
-        self._check_room(known, [message.content for message in messages])
+        self._check_room(continuation, [message.content for message in messages])
 
-    def _check_room(self, known: int, texts: Sequence[str]) -> None:
+    def _check_room(self, continuation: Continuation, texts: Sequence[str]) -> None:
         """A Refusal for text that is too long even if all its tokens are the longest, before it is tokenised."""
-        least = known + sum(len(text.encode()) for text in texts) // self._chat.spelling.longest
+        if _only_counts(continuation.drawing):
+            return
+        least = len(continuation.known_T) + sum(len(text.encode()) for text in texts) // self._chat.spelling.longest
         if least >= self._voice.context:
             raise self._too_long(f"at least {least}")
 
@@ -138,9 +156,12 @@ class Preparation:
     def _sampling(self, drawing: Drawing, prompt: int) -> Sampling:
         """The policy's own sampling with the caller's changes; its length is cut to the room that is left."""
         room = self._voice.context - prompt
+        if drawing.max_tokens == 0:  # nothing is drawn: a prompt that is scored has to be read, and a count is a count
+            room = 1 if room >= 0 or _only_counts(drawing) else 0
         if room < 1:
             raise self._too_long(str(prompt))
-        asked = {"temperature": drawing.temperature, "top_p": drawing.top_p, "max_tokens": drawing.max_tokens}
+        most = drawing.max_tokens or None
+        asked = {"temperature": drawing.temperature, "top_p": drawing.top_p, "max_tokens": most}
         given = {name: value for name, value in asked.items() if value is not None}
         if given.get("top_p") == 0:
             given["top_p"] = 1e-9  # only the likeliest token, as others understand 0
@@ -151,6 +172,11 @@ class Preparation:
             name = str(first["loc"][-1])
             raise Refusal(RefusalCause.INVALID, f"{name}={given.get(name)!r}: {first['msg']}.", where=name) from None
         return sampling.model_copy(update={"max_tokens": min(sampling.max_tokens, room)})
+
+
+def _only_counts(drawing: Drawing) -> bool:
+    """True if the prompt is only tokenised."""
+    return drawing.max_tokens == 0 and not drawing.logprobs
 
 
 def _form(continuation: Continuation) -> Form | None:

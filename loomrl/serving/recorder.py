@@ -25,7 +25,7 @@ from loomrl.serving.recording.record import (
 )
 from loomrl.serving.recording.trajectory import EndedSession, trajectory_of
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.thread import KnownBeginning, RecordedAnswer, SessionThreads, answer_marks
+from loomrl.serving.thread import KnownBeginning, RecalledConversation, RecordedAnswer, SessionThreads, answer_marks
 from loomrl.types import Source, Trajectory
 
 T = TypeVar("T")
@@ -44,6 +44,9 @@ class Recorder(Protocol):
 
         Refusal UNKNOWN for the session of another key (None does not check), CONFLICT for one that has ended.
         """
+
+    async def recall(self, call: str, *, key: str) -> RecalledConversation | None:
+        """The conversation up to the first answer of a call of this key; None if it is not on record whole."""
 
     async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
         """True if the call would be recorded: not if its caller or its user opted out. `keep` ignores such calls."""
@@ -100,6 +103,11 @@ class OpenSession:
         # one refusal for both, so that sessions of others cannot be found by trying names
         if key not in (None, self.key) or endpoint not in (None, self.endpoint):
             raise no_session(self.id)
+
+    def recall(self, call: str, key: str) -> RecalledConversation | None:
+        """The conversation up to the first answer of a call, for the session's own key."""
+        found = self.threads.named.get(f"{call}/0")
+        return None if found is None or key != self.key else found.recalled()
 
     def check_open(self) -> None:
         """Refusal CONFLICT for a session that has ended."""
@@ -165,8 +173,14 @@ class MemoryRecorder(Recorder):
         return None if found is None else found.beginning()
 
     @override
+    async def recall(self, call: str, *, key: str) -> RecalledConversation | None:
+        found = (there.recall(call, key) for there in self._open.values())
+        return next((one for one in found if one is not None), None)
+
+    @override
     async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
-        return ask.store
+        # `store` is about what production keeps: an agent that is trained is learnt from, whatever its client sets
+        return ask.store or self._source is Source.ROLLOUT
 
     @override
     async def session_of(self, key: str, ask: ChatRequest) -> str | None:
@@ -178,7 +192,7 @@ class MemoryRecorder(Recorder):
 
     @override
     async def keep(self, call: CallToRecord) -> None:
-        if not call.ask.store:
+        if not await self.takes(call.endpoint, call.ask):
             return
         there = self._find_or_open(call)
         if call.id not in there.calls:

@@ -13,7 +13,8 @@ class RefusalCause(StrEnum):
     KEY = "key"
     FORBIDDEN = "forbidden"
     UNKNOWN = "unknown"
-    """No such model, session or path."""
+    """No such model, session, answer or path."""
+    METHOD = "method"
     CONFLICT = "conflict"
     FULL = "full"
     BUDGET = "budget"
@@ -30,6 +31,7 @@ STATUS = {
     RefusalCause.KEY: 401,
     RefusalCause.FORBIDDEN: 403,
     RefusalCause.UNKNOWN: 404,
+    RefusalCause.METHOD: 405,
     RefusalCause.CONFLICT: 409,
     RefusalCause.FULL: 429,
     RefusalCause.BUDGET: 429,
@@ -40,15 +42,22 @@ STATUS = {
 
 
 class Refusal(Exception):
-    """A refused request. `where` is the path of the wrong part, as `messages.0.role`."""
+    """A refused request. `where` is the path of the wrong part, as `messages.0.role`; `allow` the method to take."""
 
     def __init__(
-        self, cause: RefusalCause, message: str, *, where: str = "", retry_after_s: float | None = None
+        self,
+        cause: RefusalCause,
+        message: str,
+        *,
+        where: str = "",
+        retry_after_s: float | None = None,
+        allow: str = "",
     ) -> None:
         super().__init__(message)
         self.cause = cause
         self.where = where
         self.retry_after_s = retry_after_s
+        self.allow = allow
 
     @property
     def status(self) -> int:

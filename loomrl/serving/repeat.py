@@ -1,12 +1,15 @@
-"""Work that a process repeats until it ends."""
+"""Work that a process repeats until it ends, and streams that it joins."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import TypeVar
 
 from loomrl.errors import LoomError
 from loomrl.safety.redaction.log import redacted_logger
 
 log = redacted_logger(__name__)
+T = TypeVar("T")
 
 
 async def again(work: Callable[[], Awaitable[object]], pause_s: float) -> None:
@@ -26,3 +29,33 @@ async def cancel_task(task: asyncio.Task[None] | None) -> None:
     if task is not None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def merge(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+    """The items of all streams as they come. The first error ends all of them."""
+    events: asyncio.Queue[T | BaseException | None] = asyncio.Queue(maxsize=len(streams))
+
+    async def drain(stream: AsyncGenerator[T, None]) -> None:
+        try:
+            async with aclosing(stream):
+                async for event in stream:
+                    await events.put(event)
+            await events.put(None)
+        except Exception as error:  # noqa: BLE001 - handed to the reader
+            await events.put(error)
+
+    tasks = [asyncio.create_task(drain(stream)) for stream in streams]
+    try:
+        left = len(tasks)
+        while left:
+            event = await events.get()
+            if isinstance(event, BaseException):
+                raise event
+            if event is None:
+                left -= 1
+            else:
+                yield event
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, M
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 
@@ -27,6 +27,8 @@ Headers = list[tuple[bytes, bytes]]
 JSON = "application/json"
 SESSION = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 SESSION_HEADER = "x-loomrl-session"
+PRINTED = "".join(map(chr, range(32, 127)))
+"""Letters that a header may have as they are."""
 IN_KEY = "~"
 """`KEY~SESSION`: for programs in which only the key can be set."""
 QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -182,6 +184,8 @@ class HttpReply:
         self.id = id
         self.heading: Heading | None = None
         self.is_recorded = False
+        self.ignored: tuple[str, ...] = ()
+        """Paths of the request's fields that were left out."""
         self.is_begun = False
         self.status = 0
         """0 until it is begun."""
@@ -210,6 +214,8 @@ class HttpReply:
         self.is_begun = True
         self.status = status
         headers: Headers = [(b"content-type", kind.encode()), (b"x-request-id", self.id.encode()), *extra]
+        if self.ignored:
+            headers.append((b"x-loomrl-ignored", quote(", ".join(self.ignored), safe=PRINTED).encode()))
         if (heading := self.heading) is not None:
             headers += [
                 (b"x-loomrl-version", heading.version.encode()),

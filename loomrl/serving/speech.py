@@ -2,6 +2,7 @@
 
 import asyncio
 import codecs
+import math
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -25,17 +26,25 @@ from loomrl.serving.call import (
 from loomrl.serving.policy import About, ActRequest, ActResult, Continuation
 from loomrl.serving.preparation import Preparation, PreparedRequest
 from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.repeat import merge
 from loomrl.serving.wording import CallReader, overlap
 
 
 class Writing:
     """Turns tokens into text that no later token changes: pieces of characters and of stop strings are held back.
 
-    With a `reader`, calls are taken out of the text. `forced` is the answer's beginning, which was not sampled.
+    With a `reader`, calls are taken out of the text. `forced` is the answer's beginning, which was not sampled. The
+    caller's own part of it, `hidden` characters, is shown only within a call.
     """
 
     def __init__(
-        self, spelling: Spelling, *, stop: Sequence[str] = (), reader: CallReader | None = None, forced: str = ""
+        self,
+        spelling: Spelling,
+        *,
+        stop: Sequence[str] = (),
+        reader: CallReader | None = None,
+        forced: str = "",
+        hidden: int = 0,
     ) -> None:
         self.stopped_by = ""
         """The stop string that came."""
@@ -45,7 +54,9 @@ class Writing:
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
         self._tail = ""
         """Text with which a stop string may begin."""
-        self._parts = [self._read(forced)]
+        self._hidden = hidden
+        self._parts: list[str] = []
+        self._keep("" if reader is None else reader.add(forced))
 
     @property
     def text(self) -> str:
@@ -72,6 +83,10 @@ class Writing:
         return self._keep(self._read(text))
 
     def _keep(self, text: str) -> str:
+        if self._hidden:
+            cut = 0 if self.calls else min(self._hidden, len(text))
+            self._hidden = 0 if self.calls else self._hidden - cut
+            text = text[cut:]
         self._parts.append(text)
         return text
 
@@ -149,8 +164,14 @@ class LanguageServedPolicy:
         """
         task = await self._prepare(continuation)
         count = continuation.drawing.n
-        choices = [self._choice(task, index) for index in range(count)]
-        async with aclosing(choices[0] if count == 1 else _merge(choices)) as events:
+        echoed = await self._echo(task) if continuation.drawing.echo else ()
+        if continuation.drawing.max_tokens == 0:
+            for index in range(count):
+                yield PromptOpened(index=index, ids_T=task.opened_T, tokens=echoed)
+                yield ChoiceClosed(index=index, text="", finish="length")
+            return
+        choices = [self._choice(task, index, echoed) for index in range(count)]
+        async with aclosing(choices[0] if count == 1 else merge(choices)) as events:
             async for event in events:
                 yield event
 
@@ -163,15 +184,39 @@ class LanguageServedPolicy:
         async with self._long:
             return await asyncio.to_thread(self._preparation.task, continuation)
 
-    async def _choice(self, task: PreparedRequest, index: int) -> AsyncGenerator[Event, None]:
+    async def _echo(self, task: PreparedRequest) -> tuple[Token, ...]:
+        """The prompt's tokens; with their log-probabilities, if they are asked for."""
+        ids = task.request.prompt_T.tolist()
+        if not task.continuation.drawing.logprobs:
+            return tuple(Token(drawn=self._candidate(id, math.nan)) for id in ids)
+        try:
+            found = await self._voice.engine.score(task.request)
+        except Unsupported as error:
+            raise Refusal(RefusalCause.INVALID, str(error)) from error
+        except PolicyError as error:
+            raise Refusal(RefusalCause.UNAVAILABLE, str(error), retry_after_s=RETRY_S) from error
+        rows = zip(found.ids_TK.tolist(), found.logprobs_TK.tolist(), strict=True)
+        scored = [tuple(map(self._candidate, ids_K, logprobs_K)) for ids_K, logprobs_K in rows]
+        return (
+            Token(drawn=self._candidate(ids[0], math.nan)),
+            *(Token(drawn=own, top=tuple(likeliest)) for own, *likeliest in scored),
+        )
+
+    async def _choice(
+        self, task: PreparedRequest, index: int, echoed: tuple[Token, ...]
+    ) -> AsyncGenerator[Event, None]:
         """The events of one choice."""
         asked = task.continuation
         reads = bool(asked.tools) and asked.tool_choice != "none"
         writing = Writing(
-            self._chat.spelling, stop=asked.drawing.stop, reader=CallReader() if reads else None, forced=task.forced
+            self._chat.spelling,
+            stop=asked.drawing.stop,
+            reader=CallReader() if reads else None,
+            forced=task.forced,
+            hidden=len(task.forced) if asked.prefill else 0,
         )
         sights = tuple(sight.start for sight in task.request.sights[len(asked.pictures) :])
-        opened: PromptOpened | None = PromptOpened(index=index, ids_T=task.opened_T, sights=sights)
+        opened: PromptOpened | None = PromptOpened(index=index, ids_T=task.opened_T, sights=sights, tokens=echoed)
         request = replace(task.request, seed=(task.request.seed + index) % 2**63)
         waiting = list[TokensDrawn]()
         next_at = 0.0
@@ -250,33 +295,3 @@ class LanguageServedPolicy:
 
     def _candidate(self, id: int, logprob: float) -> TokenCandidate:
         return TokenCandidate(id=id, token=self._chat.spelling[id], logprob=logprob)
-
-
-async def _merge(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[Event, None]:
-    """The events of all streams as they come. The first error ends all of them."""
-    events: asyncio.Queue[Event | BaseException | None] = asyncio.Queue(maxsize=len(streams))
-
-    async def drain(stream: AsyncGenerator[Event, None]) -> None:
-        try:
-            async with aclosing(stream):
-                async for event in stream:
-                    await events.put(event)
-            await events.put(None)
-        except Exception as error:  # noqa: BLE001 - handed to the reader
-            await events.put(error)
-
-    tasks = [asyncio.create_task(drain(stream)) for stream in streams]
-    try:
-        left = len(tasks)
-        while left:
-            event = await events.get()
-            if isinstance(event, BaseException):
-                raise event
-            if event is None:
-                left -= 1
-            else:
-                yield event
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -38,6 +38,15 @@ class KnownBeginning:
         return f"{self.call}/{self.index}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RecalledConversation:
+    """A conversation on record that a caller names by the id of its last answer."""
+
+    messages: tuple[ChatMessage, ...]
+    instructed: bool = False
+    """The first message is the caller's instructions."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class RecordedAnswer:
     """An answer on record and the way to it. Its ids are only what is new since its parent."""
@@ -52,6 +61,10 @@ class RecordedAnswer:
     ids_T: Ids
     pictures: tuple[Picture, ...] = ()
     """The new ones."""
+    said: tuple[ChatMessage, ...] = ()
+    """The new messages, the answer last."""
+    instructed: bool = False
+    """The thread's first message is the caller's instructions."""
     parent: "RecordedAnswer | None" = None
     continued: bool = False
     redacted: bool = False
@@ -65,7 +78,9 @@ class RecordedAnswer:
     @property
     def size(self) -> int:
         """About its bytes in memory."""
-        return 500 + self.opened_T.nbytes + self.ids_T.nbytes + sum(len(picture.png) for picture in self.pictures)
+        texts = sum(len(said.text) for said in self.said)
+        pictures = sum(len(picture.png) for picture in self.pictures)
+        return 500 + self.opened_T.nbytes + self.ids_T.nbytes + texts + pictures
 
     def beginning(self) -> KnownBeginning:
         """With all ids since the beginning of the thread."""
@@ -73,6 +88,11 @@ class RecordedAnswer:
         ids_T = np.concatenate([part_T for one in way for part_T in (one.opened_T, one.ids_T)]).astype(np.int32)
         pictures = tuple(picture for one in way for picture in one.pictures)
         return KnownBeginning(call=self.call, index=self.index, ids_T=ids_T, pictures=pictures, messages=self.messages)
+
+    def recalled(self) -> "RecalledConversation":
+        """All messages since the beginning of the thread."""
+        way = self._way()
+        return RecalledConversation(tuple(said for one in way for said in one.said), instructed=way[0].instructed)
 
     def _way(self) -> "list[RecordedAnswer]":
         way = [self]
@@ -131,6 +151,7 @@ def continuation(ask: ChatRequest, known: KnownBeginning | None) -> Continuation
         pictures=() if known is None else known.pictures,
         messages=ask.messages if known is None else ask.messages[known.messages :],
         prompt=ask.prompt,
+        prefill=ask.prefill,
         tools=ask.tools,
         tool_choice=ask.tool_choice,
         parallel_tool_calls=ask.parallel_tool_calls,
@@ -164,8 +185,8 @@ def answer_mark(before: bytes, text: str, calls: Sequence[ToolCall]) -> bytes:
 
 
 def _answers(ask: ChatRequest) -> list[int]:
-    """Lengths of the beginnings that end with the assistant and are not everything, longest first."""
-    return [count for count in range(len(ask.messages) - 1, 0, -1) if ask.messages[count - 1].role == "assistant"]
+    """Lengths of the beginnings that end with the assistant, longest first."""
+    return [count for count in range(len(ask.messages), 0, -1) if ask.messages[count - 1].role == "assistant"]
 
 
 def _parts(said: ChatMessage, calls: Mapping[str, int]) -> list[bytes]:

@@ -202,6 +202,14 @@ def opening(choice: str, tools: Sequence[ToolSpec]) -> str:
     return f'{begun}{json.dumps(names[0], ensure_ascii=False)[1:]}, "arguments":' if len(names) == 1 else begun
 
 
+def begun_call(text: str) -> str:
+    """The end of a text with which a call begins that is not over; empty if there is none."""
+    at = text.rfind(OPENING)
+    if at >= 0 and CLOSING not in text[at:]:
+        return text[at:]
+    return text[len(text) - overlap(text, [OPENING]) :]
+
+
 def schema_text(schema: Mapping[str, Any], *, strict: bool) -> str:
     """A JSON schema as text. Without `strict`, what cannot be obeyed in it is left out, and not refused."""
     return _to_json({**schema, "x-guidance": {**LAYOUT, "lenient": not strict}})

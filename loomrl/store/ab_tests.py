@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from loomrl.errors import StoreError, did_you_mean, there_are
 from loomrl.store.db import LoomDB
 from loomrl.store.deployments import Deployment, deploy
 from loomrl.store.endpoints import ENDPOINTS, Arm, Endpoint, Role, State, change_endpoint
 from loomrl.store.events import record
-from loomrl.store.log import Log, Source
+from loomrl.store.log import Log, Source, fetch
 from loomrl.store.releases import refuse_open
+from loomrl.store.replicas import REPLICAS, ReplicaState
 from loomrl.types import Stage, Verdict
 
 
@@ -126,10 +128,13 @@ def list_tests(source: Source) -> list[AbTest]:
     return AB_TESTS.fetch(source, AB_TESTS.newest_each("name").order_by(AB_TESTS.c.name))
 
 
-def last_change(db: LoomDB) -> int:
-    """A number that differs after each change of an endpoint or a test: both positions only grow."""
-    with db.read() as connection:
-        return ENDPOINTS.last(connection) + AB_TESTS.last(connection)
+def last_change(db: LoomDB) -> tuple[Any, ...]:
+    """Values that differ after an endpoint or a test changed, or a replica came, went or drained; in one query."""
+    newest = (ENDPOINTS.c.position, AB_TESTS.c.position, REPLICAS.c.started_at)  # these only grow
+    ready = select(func.count()).where(REPLICAS.c.state == ReplicaState.READY)
+    values = [*(select(func.max(column)) for column in newest), ready]
+    (row,) = fetch(db, select(*(each.scalar_subquery().label(str(at)) for at, each in enumerate(values))))
+    return tuple(row.values())
 
 
 def _deploy(connection: Connection, test: AbTest, arms: Sequence[Arm], shares: Mapping[str, float], at: float) -> None:

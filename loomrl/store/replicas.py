@@ -15,7 +15,9 @@ from loomrl.store.log import Records, scalars
 BEAT_S = 1.0
 """Time between two signs of life."""
 DEAD_S = 15.0
-"""A replica that was silent this long is taken for dead."""
+"""A replica that was silent this long is taken for dead, unless a connection to it holds."""
+GONE_S = 60.0
+"""A replica that was silent this long is gone."""
 
 
 class ReplicaRole(StrEnum):
@@ -115,8 +117,8 @@ def front_of(db: LoomDB, endpoint: str) -> str | None:
     return url_of(fronts[0].address) if fronts else None
 
 
-def bury(db: LoomDB, *, dead_s: float = DEAD_S) -> list[str]:
-    """Remove the rows of the dead, and return their ids. It writes only if there are any."""
+def bury(db: LoomDB, *, dead_s: float = GONE_S) -> list[str]:
+    """Remove the rows of those that are gone, and return their ids. It writes only if there are any."""
     with db.read() as connection:
         since = now(db, connection) - dead_s
         dead = scalars(connection, select(REPLICAS.c.id).where(REPLICAS.c.beat_at <= since))

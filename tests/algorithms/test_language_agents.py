@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from loomrl.algorithms.language.build import build_tokenizer
 from loomrl.algorithms.language.corpus import conversations, demonstrations, play_agents, whole
 from loomrl.config import WarmStart
+from loomrl.errors import EpisodeError
 from loomrl.gym.adapters.harness import Harness
 from loomrl.inference.chat import ChatTemplate
 from loomrl.serving.call import ChatMessage, ToolSpec
@@ -73,6 +75,40 @@ def test_guesses_take_the_place_of_the_oracle_and_equal_seeds_give_equal_demonst
     assert all(len(said) == 3 and said[-1].content.startswith("<answer>") for (said,) in guessed)
     assert asyncio.run(play_agents(draws(2), wrong=1.0, seed=0)) == guessed
     assert asyncio.run(play_agents(draws(2), wrong=1.0, seed=1)) != guessed
+
+
+FRAGILE = """
+import json, os, sys, urllib.request
+task = json.loads(os.environ["LOOM_TASK"])
+body = json.dumps({"model": "any", "messages": [{"role": "user", "content": "say"}]}).encode()
+key = {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, key))
+sys.exit(3 if task["number"] in task["fails"] else 0)
+"""
+
+
+def say_number(task: Any, conversation: Any) -> str:
+    return str(task["number"])
+
+
+@pytest.mark.parametrize(("fails", "left"), [((), 10), ((4,), 9), ((4, 5), 0), (tuple(range(10)), 0)])
+def test_a_failed_demonstration_is_left_out_up_to_a_share(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fails: tuple[int, ...], left: int
+) -> None:
+    (tmp_path / "agent.py").write_text(FRAGILE)
+    rows = [{"task": {"number": number, "fails": fails}, "answer": number} for number in range(10)]
+    tasks = {"say": {"items": rows, "held_out": 0.0, "oracle": f"{__name__}:say_number"}}
+    harness = Harness({"agent": {"python": str(tmp_path / "agent.py")}, "tasks": tasks})
+    drawn = [(harness, harness.task("say", 1, seed)) for seed in range(10)]
+    if left:
+        told = list(conversations(drawn, WarmStart(failed=0.1), seed=0))
+        assert len(told) == left
+        lines = [record.getMessage() for record in caplog.records if "demonstrations failed" in record.getMessage()]
+        assert [line[:39] for line in lines] == (["1 of 10 demonstrations failed, the last"] if fails else [])
+        assert not any("\n" in line for line in lines)
+        return
+    with pytest.raises(EpisodeError, match=f"{len(fails)} of 10 demonstrations failed, the last: say: .*status 3"):
+        list(conversations(drawn, WarmStart(failed=0.1), seed=0))
 
 
 def test_whole_conversations_are_those_that_none_continues() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def datum(seed: int, length: int = 9, **columns: Sequence[float]) -> Datum:
     return {"ids": ids[:-1], "target_tokens": ids[1:], **weights, **columns}
 
 
-def encoded(
+def encode(
     model: str, seq: int, data: Sequence[Datum], loss: str, *, forward: bool = False, **settings: float
 ) -> bytes:
     asked = message("ForwardBackwardRequest")(model_id=model, seq_id=seq, loss_fn=loss, forward_only=forward)
@@ -101,7 +102,7 @@ class Hand:
 
     async def learn(self, *data: Datum, loss: str = "cross_entropy", **settings: Any) -> Any:
         self.seq += 1
-        return await self.get("forward_backward", encoded(self.model, self.seq, data, loss, **settings))
+        return await self.get("forward_backward", encode(self.model, self.seq, data, loss, **settings))
 
     async def step(self, rate: float = 0.01) -> Any:
         return await self.act("optim_step", adam_params={"learning_rate": rate, "eps": 1e-8})
@@ -140,9 +141,7 @@ def open_base(folder: Path, db: LoomDB, kind: str = "llama", **settings: Any) ->
     save_model(tiny_model(kind), tiny_tokenizer(), folder / kind)
     places = {"store_url": f"sqlite:///{folder}/loom.db", "artifact_url": f"{folder}/artifacts"}
     shape = {"context": 64, "slots": 4, "pass_tokens": 32}
-    opened = OpenBase(RemoteTraining(base=str(folder / kind), **places, **{**shape, **settings}), db)
-    opened.names = ("tiny", *opened.names)
-    return opened
+    return OpenBase(RemoteTraining(base=str(folder / kind), aliases=("tiny",), **places, **{**shape, **settings}), db)
 
 
 @pytest.fixture(scope="module")
@@ -217,52 +216,51 @@ async def work(hand: Hand, seed: int) -> list[Any]:
     return [(loss, [array.tolist() for array in arrays]) for loss, arrays in found]
 
 
-@pytest.mark.parametrize("resident", [8, 1])
 async def test_sessions_on_one_base_do_not_disturb_each_other(
-    base: OpenBase, db: LoomDB, resident: int, monkeypatch: pytest.MonkeyPatch
+    base: OpenBase, db: LoomDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "settings", base.settings.override({"resident": resident}))
-    served = app(base, db)
-    alone = [await work(await Hand(served).begin(rank=rank), rank) for rank in (2, 3)]
-    together = [await Hand(served).begin(rank=rank) for rank in (2, 3)]
-    assert await asyncio.gather(*(work(hand, rank) for hand, rank in zip(together, (2, 3), strict=True))) == alone
+    alone = [await work(await Hand(app(base, db)).begin(rank=rank), rank) for rank in (2, 3)]
+    for resident in (8, 1):  # with room for one, they take turns in memory
+        monkeypatch.setattr(base, "settings", base.settings.override({"resident": resident}))
+        served = app(base, db)
+        together = [await Hand(served).begin(rank=rank) for rank in (2, 3)]
+        assert await asyncio.gather(*(work(hand, rank) for hand, rank in zip(together, (2, 3), strict=True))) == alone
 
 
-@pytest.mark.parametrize("repeat_s", [0.0, 1e9], ids=["every step saved", "nothing saved"])
 async def test_a_server_killed_between_any_two_calls_has_lost_nothing(
-    base: OpenBase, db: LoomDB, repeat_s: float, monkeypatch: pytest.MonkeyPatch
+    base: OpenBase, db: LoomDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "REPEAT_S", repeat_s)
-    never = await Hand(app(base, db)).begin()
-    expected = await work(never, 5)
-    hand = await Hand(app(base, db)).begin()
+    expected = await work(await Hand(app(base, db)).begin(), 5)
+    for repeat_s in (0.0, 1e9):  # every step is saved, or none
+        monkeypatch.setattr(service_module, "REPEAT_S", repeat_s)
+        hand = await Hand(app(base, db)).begin()
 
-    async def killed(path: str, body: Any = None) -> httpx.Response:
-        answer = await ask(path, body)
-        if path != "retrieve_future":  # taken, perhaps done, and its result not fetched
-            for task in asyncio.all_tasks():
-                if "TinkerService" in getattr(task.get_coro(), "__qualname__", ""):
-                    task.cancel()
-            hand.http = Hand(app(base, db)).http
-        return answer
+        async def ask_and_kill(
+            path: str, body: Any = None, *, hand: Hand = hand, ask: Any = hand.ask
+        ) -> httpx.Response:
+            answer: httpx.Response = await ask(path, body)
+            if path != "retrieve_future":  # taken, perhaps done, and its result not fetched
+                for task in asyncio.all_tasks():
+                    if "TinkerService" in getattr(task.get_coro(), "__qualname__", ""):
+                        task.cancel()
+                hand.http = Hand(app(base, db)).http
+            return answer
 
-    ask = hand.ask
-    hand.ask = killed  # type: ignore[method-assign]
-    assert await work(hand, 5) == expected
-    first = f"{hand.model}:1"
-    assert read(await hand.result(first))[0] == expected[0][0]
+        hand.ask = ask_and_kill  # type: ignore[method-assign]
+        assert await work(hand, 5) == expected
+        assert read(await hand.result(f"{hand.model}:1"))[0] == expected[0][0]
 
 
 async def test_a_request_sent_twice_or_out_of_order_is_done_once_in_order(base: OpenBase, db: LoomDB) -> None:
     served = app(base, db)
     hand = await Hand(served).begin()
     data = [datum(1), datum(2)]
-    late = await hand.ask("forward_backward", encoded(hand.model, 2, data[1:], "cross_entropy"))
+    late = await hand.ask("forward_backward", encode(hand.model, 2, data[1:], "cross_entropy"))
     pending = asyncio.create_task(hand.result(late.json()["request_id"]))
     await asyncio.sleep(0.05)
     assert not pending.done()
     for _ in range(2):
-        sent = await hand.ask("forward_backward", encoded(hand.model, 1, data[:1], "cross_entropy"))
+        sent = await hand.ask("forward_backward", encode(hand.model, 1, data[:1], "cross_entropy"))
     await pending
     norm = (await hand.get("optim_step", {"model_id": hand.model, "seq_id": 3, "adam_params": {}}))["metrics"]
     await hand.result(sent.json()["request_id"])
@@ -340,12 +338,15 @@ async def test_a_sampler_keeps_its_weights_while_the_training_goes_on(base: Open
     assert np.abs(found[1:] - logp).max() < 1e-4
 
 
-async def test_an_answer_ends_at_a_stop_string_and_keeps_its_tokens(base: OpenBase, db: LoomDB) -> None:
+async def test_an_answer_ends_at_a_stop_string_and_obeys_top_k(base: OpenBase, db: LoomDB) -> None:
     hand = await Hand(app(base, db)).begin()
     sampler = await hand.sampler()
     free = (await hand.sample(sampler, [7, 8], max_tokens=12, seed=5)).sequences[0]
     ids = np.frombuffer(free.tokens, np.int32).tolist()
     text = tiny_tokenizer().decode(ids[4:6])
+    likeliest = (await hand.sample(sampler, [7, 8], seq=2, max_tokens=12, temperature=0.0)).sequences[0]
+    only = (await hand.sample(sampler, [7, 8], seq=3, max_tokens=12, seed=5, top_k=1)).sequences[0]
+    assert only.tokens == likeliest.tokens != free.tokens
     cut = (await hand.sample(sampler, [7, 8], seq=1, max_tokens=12, seed=5, stop=text)).sequences[0]
     got = np.frombuffer(cut.tokens, np.int32).tolist()
     assert text in tiny_tokenizer().decode(got)
@@ -353,10 +354,9 @@ async def test_an_answer_ends_at_a_stop_string_and_keeps_its_tokens(base: OpenBa
     assert cut.stop_reason == 0
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2"])  # the second has one tensor for both ends
-async def test_saved_weights_are_a_version_like_any_other(folder: Path, db: LoomDB, kind: str) -> None:
-    with open_base(folder, db, kind) as base:
-        await train_save_and_go_on(base, db)
+async def test_saved_weights_are_a_version_like_any_other(folder: Path, db: LoomDB) -> None:
+    with open_base(folder, db, "qwen2") as tied:  # one tensor at both ends, and only one of them has additions
+        await train_save_and_go_on(tied, db)
 
 
 async def train_save_and_go_on(base: OpenBase, db: LoomDB) -> None:
@@ -364,6 +364,8 @@ async def train_save_and_go_on(base: OpenBase, db: LoomDB) -> None:
     await hand.learn(datum(1))
     await hand.step(0.05)
     path = (await hand.act("save_weights", path="first"))["path"]
+    told = (await hand.ask("get_info", {"model_id": hand.model})).json()
+    assert (told["lora_rank"], told["model_name"], told["model_data"]["tokenizer_id"]) == (3, "tiny", None)
     version = POLICIES.latest(db, run=hand.model.replace(":train:", "-"), limit=1)[0]
     assert source_of(version.id, db).version == version.id
     expected = read(await hand.learn(datum(9), forward=True))[1][0]
@@ -388,6 +390,23 @@ async def train_save_and_go_on(base: OpenBase, db: LoomDB) -> None:
     assert RUNS.require(db, run).status is RunStatus.FINISHED
     assert [each["id"] for each in lineage(db, f"{run}/1")["ancestors"]] == [f"{run}/0", version.id]
     assert (await child.ask("session_heartbeat", {"session_id": session})).status_code == 410
+
+
+async def test_a_session_whose_client_is_gone_is_ended_and_what_it_saved_stays(base: OpenBase, db: LoomDB) -> None:
+    served = app(base, db)
+    gone = await Hand(served).begin()
+    await gone.learn(datum(1))
+    await gone.step()
+    path = (await gone.act("save_weights", path="kept"))["path"]
+    session = {"session_id": gone.model.partition(":")[0]}
+    await gone.ask("session_heartbeat", session)
+    assert (await Hand(served).begin()).model
+    assert (await gone.ask("session_heartbeat", session)).status_code == 200
+    Notes(db).keep(f"tinker/seen/{session['session_id']}", str(time.time() - 100_000))
+    other = await Hand(served).begin()
+    assert (await gone.ask("session_heartbeat", session)).status_code == 410
+    assert RUNS.require(db, gone.model.replace(":train:", "-")).status is RunStatus.FINISHED
+    assert (await other.act("load_weights", path=path, optimizer=True))["path"] == path
 
 
 async def test_a_session_is_its_key_s(base: OpenBase, db: LoomDB) -> None:

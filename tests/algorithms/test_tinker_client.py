@@ -23,7 +23,7 @@ from tests.needs import TINKER, needs
 
 pytestmark = [needs("the tinker client"), pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1500)]
 SCRIPT = Path(__file__).parent / "tinker_clients/train.py"
-QUIET = {"HF_HUB_OFFLINE": "1", "TINKER_TELEMETRY": "0", "PYTHONWARNINGS": "ignore", "TINKER_API_KEY": "tml-local"}
+QUIET = {"HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore", "TINKER_API_KEY": "tml-local"}
 BATCHES = [[datum(3 * step + number, 6 + 5 * number) for number in range(3)] for step in range(3)]
 
 
@@ -34,7 +34,7 @@ def command(folder: Path, base: str, port: int = 0) -> list[str]:
 
 @contextmanager
 def serving(folder: Path, base: str) -> Iterator[dict[str, Any]]:
-    """What `loomrl serve --train` says of itself."""
+    """The first line of `loomrl serve --train --json`."""
     with (folder / "err").open("w") as err:
         server = subprocess.Popen(command(folder, base), stdout=subprocess.PIPE, stderr=err, text=True, cwd=folder)
     try:
@@ -47,8 +47,8 @@ def serving(folder: Path, base: str) -> Iterator[dict[str, Any]]:
         server.communicate(timeout=60)
 
 
-def told(*words: str, folder: Path) -> str:
-    """What a program of the client's environment prints."""
+def run_client(*words: str, folder: Path) -> str:
+    """The output of a program in the client's environment."""
     done = subprocess.run([TINKER, *words], capture_output=True, text=True, cwd=folder, env={**os.environ, **QUIET})
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     return done.stdout
@@ -67,10 +67,10 @@ def test_the_client_s_losses_are_those_of_a_plain_torch_loop(
     if killed:
         server = json.dumps(command(tmp_path, tiny, unused_tcp_port))
         url = f"http://127.0.0.1:{unused_tcp_port}"
-        printed = told(str(SCRIPT), url, tiny, json.dumps(BATCHES), server, folder=tmp_path)
+        printed = run_client(str(SCRIPT), url, tiny, json.dumps(BATCHES), server, folder=tmp_path)
     else:
         with serving(tmp_path, tiny) as served:
-            printed = told(str(SCRIPT), served["url"], tiny, json.dumps(BATCHES), folder=tmp_path)
+            printed = run_client(str(SCRIPT), served["url"], tiny, json.dumps(BATCHES), folder=tmp_path)
     found = json.loads(printed.splitlines()[-1])
     plain = PlainLoop.of(rank=3)
     assert found["losses"] == pytest.approx([plain.learn(*batch) for batch in BATCHES], abs=1e-4)
@@ -110,7 +110,7 @@ def test_the_cookbook_s_supervised_recipe_trains_smollm2(tmp_path: Path, smol: s
     ]
     (tmp_path / "chats.jsonl").write_text("\n".join(lines))
     with serving(tmp_path, smol) as served:
-        told(
+        run_client(
             "-m", "tinker_cookbook.recipes.chat_sl.train", f"model_name={smol}", f"base_url={served['url']}",
             f"dataset={tmp_path}/chats.jsonl", "renderer_name=qwen3_instruct", f"log_path={tmp_path}/log",
             "behavior_if_log_dir_exists=delete", "batch_size=6", "max_length=128", "lora_rank=8", "num_epochs=3",
@@ -124,15 +124,16 @@ def test_the_cookbook_s_supervised_recipe_trains_smollm2(tmp_path: Path, smol: s
 @needs("SmolLM2")
 def test_the_cookbook_s_reinforcement_recipe_trains_smollm2(tmp_path: Path, smol: str) -> None:
     with serving(tmp_path, smol) as served:
-        told(
+        run_client(
             "-m", "tinker_cookbook.recipes.math_rl.train", "env=arithmetic", f"model_name={smol}",
             f"base_url={served['url']}", "renderer_name=qwen3_instruct", "loss_fn=importance_sampling",
-            f"log_path={tmp_path}/log", "behavior_if_log_dir_exists=delete", "group_size=4", "groups_per_batch=8",
-            "max_tokens=8", "max_steps=3", "lora_rank=8", "learning_rate=1e-4", folder=tmp_path,
+            f"log_path={tmp_path}/log", "behavior_if_log_dir_exists=delete", "group_size=8", "groups_per_batch=8",
+            "max_tokens=6", "max_steps=4", "lora_rank=8", "learning_rate=1e-3", folder=tmp_path,
         )  # fmt: skip
-    steps = metrics(tmp_path)
-    print([step.get("env/all/reward/total") for step in steps])
-    assert len(steps) == 3
+    forms = [line["env/all/format"] for line in metrics(tmp_path) if "env/all/format" in line]
+    print(forms)
+    assert len(forms) == 4
+    assert forms[-1] > forms[0] + 0.3
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         (run,) = [run.id for run in RUNS.latest(db)]
-        assert POLICIES.latest(db, run=run, limit=1)[0].number == 3
+        assert POLICIES.latest(db, run=run, limit=1)[0].number == 4

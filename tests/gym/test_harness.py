@@ -33,6 +33,13 @@ def ask(text, before=(), path="/chat/completions"):
 
 task = json.loads(os.environ["LOOM_TASK"])
 """
+REFUSED = """
+for fields in ({"path": "/chat"}, {"before": [{"role": "narrator", "content": "x"}]}):
+    try:
+        ask("x", **fields)
+    except urllib.error.HTTPError:
+        pass
+"""
 ROW = {"task": {"word": "sun"}, "answer": "SUN"}
 
 
@@ -123,6 +130,13 @@ async def test_a_wrong_answer_is_a_reward_of_0_and_no_failure(tmp_path):
         ("ask('x')\nraise ValueError('out of ideas')", {}, "Exit", "ValueError: out of ideas"),
         ("ask('x')\nos.kill(os.getpid(), 11)", {}, "Signal", "signal 11"),
         ("print('SUN')", {}, "Silent", "OPENAI_BASE_URL"),
+        (
+            f"{REFUSED}print('SUN')",
+            {},
+            "Refused",
+            "all 2 calls of the agent were refused, the last with 400 messages.0.",
+        ),
+        ("ask('x', path='/chat')", {}, "Refused", "HTTP Error 404"),
         ("ask('x')\nwhile True: print('x' * 1000)", {"output_bytes": 10_000}, "Overflow", "output_bytes"),
         ("ask('x')\nsys.stderr.write('noise ' * 1_000_000 + 'the end')\nsys.exit(4)", {}, "Exit", "the end"),
     ],
@@ -133,7 +147,18 @@ async def test_a_failure_of_the_agent_has_its_last_words_and_no_more(tmp_path, t
     assert says in trajectory.failure.message
     assert len(trajectory.failure.message) < 2000
     assert len(trajectory.extra["agent"]["output"]) <= 2000
-    assert len(trajectory.turns) == (kind != "Silent"), "what it said before is kept"
+    assert len(trajectory.turns) == (kind not in ("Silent", "Refused")), "what it said before is kept"
+
+
+async def test_what_is_preloaded_has_the_agents_variables_and_a_time_limit(tmp_path):
+    (tmp_path / "probe.py").write_text("import os, time\nSEEN = os.environ['SEEN']\ntime.sleep(float(SEEN))")
+    agent = script(tmp_path, "import probe\nask(probe.SEEN)\nprint(task['word'].upper())")
+    agent |= {"preload": ["probe"], "path": [str(tmp_path)]}
+    trajectory = await play(harness({**agent, "env": {"SEEN": "0.01"}}))
+    assert (trajectory.reward.success, trajectory.turns[0].action) == (1.0, "0.01")
+    trajectory = await play(harness({**agent, "env": {"SEEN": "2"}, "preload_s": 0.2}))
+    assert trajectory.failure.boundary == "environment"
+    assert "has not imported probe within 0.2 s. Raise agent.preload_s" in trajectory.failure.message
 
 
 async def test_a_hang_is_truncated_and_no_child_survives_not_even_one_of_another_session(tmp_path):

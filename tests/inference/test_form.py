@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,8 +14,10 @@ import torch
 from sample_models import (
     TOLERANCE,
     VOCABULARY,
+    adapter,
     answers,
     logits,
+    merged,
     random_prompt,
     request,
     tiny_forms,
@@ -23,6 +26,9 @@ from sample_models import (
 )
 
 from loomrl.config import Sampling
+from loomrl.envs.tool import ToolCallEnvironment
+from loomrl.envs.tool.call import read_call, split_calls
+from loomrl.envs.tool.session import all_tools
 from loomrl.errors import PolicyError
 from loomrl.gym.base import BaseEnvironment, Step
 from loomrl.inference.chat import ChatTemplate
@@ -71,12 +77,21 @@ def left_by_choice(before: bytes) -> list[int]:
     return [*ids, *CHAT.stop] if before in whole else ids
 
 
-def test_shifts_are_those_of_renormalising_what_the_form_leaves(open_engine: Callable[[], TorchEngine]) -> None:
-    asked = [asking(CHOICE, seed, temperature=(0.0, 0.7, 1.3)[seed % 3]) for seed in range(12)]
-    for one, got in zip(asked, asyncio.run(answers(open_engine(), asked)), strict=True):
+@pytest.mark.parametrize("name", ["", "tuned"])
+async def test_shifts_are_those_of_renormalising_what_the_form_leaves(
+    open_engine: Callable[[], TorchEngine], name: str
+) -> None:
+    engine = open_engine()
+    tuned = adapter(MODEL, 1)
+    await engine.add_adapter("tuned", tuned)
+    model = merged(MODEL, tuned) if name else MODEL
+    asked = [replace(asking(CHOICE, seed, temperature=(0.0, 0.7, 1.3)[seed % 3]), adapter=name) for seed in range(12)]
+    found = await answers(engine, asked)
+    assert len({text_of(got) for got in found}) > 1
+    for one, got in zip(asked, found, strict=True):
         assert text_of(got) in CHOICES
         assert got.finish is FinishReason.STOP
-        logp_TV = torch.log_softmax(logits(MODEL, one, got.ids_T) / (one.sampling.temperature or 1.0), -1).numpy()
+        logp_TV = torch.log_softmax(logits(model, one, got.ids_T) / (one.sampling.temperature or 1.0), -1).numpy()
         before = b""
         assert got.shifts_T is not None
         for logp_V, id, logprob, shift in zip(logp_TV, got.ids_T, got.logprobs_T, got.shifts_T, strict=True):
@@ -86,7 +101,6 @@ def test_shifts_are_those_of_renormalising_what_the_form_leaves(open_engine: Cal
             if not one.sampling.temperature:
                 assert logp_V[id] == logp_V[left].max()
             before += WORDS[id]
-    assert len({text_of(got) for got in asyncio.run(answers(open_engine(), asked))}) > 1
 
 
 def test_every_answer_follows_its_schema_and_says_when_it_was_cut(open_engine: Callable[[], TorchEngine]) -> None:
@@ -126,16 +140,35 @@ def test_rows_without_a_form_draw_the_same_bits_beside_one_that_has_it(top_p: fl
     given = [torch.tensor([0, 0.7, 1, 1.3, 0, 1]).double(), None if top_p is None else torch.full((6,), top_p)]
     uniform_N = torch.rand(6, generator=rng, dtype=torch.float64)
     row_M = torch.tensor([0, 3])
-    shifted = ShiftedOdds(row_M, logits_NV[row_M].masked_fill(torch.arange(VOCABULARY) > 9, -torch.inf))
+    bent_MV = logits_NV[row_M] + 0.02 * torch.arange(VOCABULARY)
+    allowed_V = torch.arange(VOCABULARY) < 10
+    formed_F = torch.tensor([0, 5])
+    allowed_NV = torch.ones(6, VOCABULARY, dtype=torch.bool)
+    allowed_NV[formed_F] = allowed_V
+    shifted = ShiftedOdds(row_M, bent_MV, allowed_NV)
     plain = draw(logits_NV, *given, uniform_N)
     beside = draw(logits_NV, *given, uniform_N, shifted)
-    others = [1, 2, 4, 5]
+    others = [1, 2, 4]
     for mine, theirs in zip(plain[:3], beside[:3], strict=True):
         assert torch.equal(mine[others], theirs[others])
     assert torch.equal(plain.logp_NV, beside.logp_NV)
     assert not plain.shift_N.any()
-    assert (beside.token_N[row_M] <= 9).all()
-    assert (beside.shift_N[row_M] > 0).all()
+    assert (beside.token_N[formed_F] < 10).all()
+    odds_NV = logits_NV.clone()
+    odds_NV[row_M] = bent_MV
+    odds_NV[formed_F] = odds_NV[formed_F].masked_fill(~allowed_V, -torch.inf)
+    scale_N1 = torch.where(given[0] == 0, 1, given[0])[:, None]
+    shift_NV = torch.log_softmax(odds_NV / scale_N1, -1) - torch.log_softmax(logits_NV / scale_N1, -1)
+    torch.testing.assert_close(beside.shift_N, shift_NV.gather(1, beside.token_N[:, None])[:, 0].float())
+
+
+def test_form_that_leaves_what_is_all_but_impossible_draws_it_by_its_own_odds() -> None:
+    logits_NV = torch.tensor([[0.0, -2000.0, -2000.0], [0.0, -2000.0, -1999.0]])
+    allowed_NV = torch.tensor([[False, True, True]] * 2)
+    shifted = ShiftedOdds(torch.zeros(0, dtype=torch.long), torch.zeros(0, 3), allowed_NV)
+    found = draw(logits_NV, torch.tensor([1.0, 0.0]).double(), None, torch.tensor([0.49, 0.0]).double(), shifted)
+    assert found.token_N.tolist() == [1, 2]
+    torch.testing.assert_close(found.shift_N, torch.tensor([2000 - math.log(2), 1999 - math.log(1 + math.exp(-1))]))
 
 
 async def test_answer_stays_in_its_form_while_weights_change_and_streams_its_shifts(
@@ -189,7 +222,7 @@ async def test_hostile_and_unsupported_forms_are_refused_and_harm_nobody() -> No
     ):
         with pytest.raises(Unsupported, match=f"form={form.kind}"):
             await forms.open(form, CHAT.stop)
-    assert (await forms.open(Form("schema", json.dumps(nested(50))), CHAT.stop)).allowed().any()
+    assert (await forms.open(Form("schema", json.dumps(nested(50))), CHAT.stop)).find_allowed().any()
     forms.close()
 
 
@@ -200,6 +233,27 @@ async def test_form_needs_an_engine_with_words_and_a_token_that_ends_the_answer(
         await TorchEngine(MODEL, slots=1).generate(asking(CHOICE, 0))
     with pytest.raises(PolicyError, match="no token that ends an answer"):
         await open_engine().generate(replace(asking(CHOICE, 0), stop=frozenset()))
+
+
+async def test_tool_environment_lets_a_policy_write_calls_and_answers_only(
+    open_engine: Callable[[], TorchEngine],
+) -> None:
+    factory = speakers(Voice(open_engine(), CHAT, Sampling(max_tokens=150), 192))
+    whole = 0
+    for seed in range(8):
+        environment = ToolCallEnvironment({"forms": True})
+        await environment.reset(environment.task(environment.families[0], 1, seed))
+        names = {tool.name for tool in all_tools(environment._problem)}
+        action = await factory(environment, random.Random(seed)).act((Message("user", "Go."),))
+        assert action.tokens is not None
+        if int(action.tokens.ids_T[-1]) not in CHAT.stop:
+            continue
+        whole += 1
+        calls, rest = split_calls(action.text)
+        assert {read_call(call).name for call in calls} <= names
+        assert bool(calls) != rest.startswith("<answer>")
+    assert whole > 2
+    assert ToolCallEnvironment().form() is None
 
 
 class Chooser(BaseEnvironment):

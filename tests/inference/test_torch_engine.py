@@ -27,6 +27,7 @@ from transformers import GPT2LMHeadModel
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion
 from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.torch.fused import open_network
 from loomrl.inference.torch.network import KeyValues
 from loomrl.inference.torch.rows import draw, uniforms
 from loomrl.inference.weights.sealed import seal
@@ -330,11 +331,12 @@ def test_streams_are_uniform_independent_and_can_be_entered_anywhere() -> None:
     assert uniforms(seed_N[150:151], index_N[7:8])[0] == drawn[1, 7]
 
 
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of Linux")
 def test_the_cache_takes_memory_as_it_is_used_and_not_for_all_that_could_be_asked() -> None:
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     kept = KeyValues(tiny_model("llama"), slots=4096, context=64)
     whole = sum(x_SHCD.nbytes for pair in kept.layers for x_SHCD in pair)
     before = resident()
@@ -343,4 +345,15 @@ def test_the_cache_takes_memory_as_it_is_used_and_not_for_all_that_could_be_aske
         key_SHCD[:8] = 1
         value_SHCD[:8] = 1
     assert whole > 2**25
+    assert resident() - before < whole / 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of Linux")
+def test_an_engine_that_nobody_asked_yet_has_no_cache_in_memory() -> None:
+    model = tiny_model("llama")
+    model.config.max_position_embeddings = 2**17
+    before = resident()
+    network = open_network(model, slots=2, context=2**17)
+    whole = sum(x_SHCD.nbytes for pair in network.kept.layers for x_SHCD in pair)
+    assert whole > 2**26
     assert resident() - before < whole / 4

@@ -67,12 +67,13 @@ async def test_a_conversation_goes_on_in_its_tokens_and_each_says_which_version_
 async def test_the_experiments_sampling_holds_whatever_an_agent_asks_for() -> None:
     opened = sessions(policy := Counting(), Sampling(temperature=1.0, max_tokens=7))
     access = await opened.open(ATTEMPT, Budget())
-    await say(access, "a", temperature=0, top_p=0.1, max_tokens=500, seed=1)
+    await say(access, "a", temperature=0, top_p=0.1, top_k=3, max_tokens=500, seed=1)
     await say(access, "b", max_tokens=3)
     await opened.finish(access)
     drawn = [asked.drawing for asked in policy.asked]
     assert [(each.temperature, each.top_p, each.max_tokens) for each in drawn] == [(1.0, 1.0, 7), (1.0, 1.0, 3)]
     assert drawn[0].seed != drawn[1].seed
+    assert drawn[0].odds is None
 
 
 async def test_a_key_opens_its_own_attempt_only_and_none_after_its_end() -> None:

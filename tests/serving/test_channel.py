@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sqlalchemy import update
 
 from loomrl.serving.call import ChatMessage, ChoiceClosed, Drawing, Event, PromptOpened, TokensDrawn, ToolSpec
 from loomrl.serving.channel.link import ChannelLink
@@ -15,7 +16,7 @@ from loomrl.serving.policy import About, ActRequest, ActResult, Continuation, Pi
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Role, drain_endpoint, set_endpoint
-from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat, leave
+from loomrl.store.replicas import REPLICAS, Replica, ReplicaRole, ReplicaState, beat, leave
 from tests.serving.waiting import refuses, until
 
 
@@ -194,6 +195,29 @@ async def test_changes_are_seen_and_the_dead_are_not_asked(store: LoomDB) -> Non
     await view.close()
     for server in (two, three):
         await server.close()
+
+
+async def test_a_busy_replica_is_asked_where_no_other_is_up(store: LoomDB) -> None:
+    """Its heartbeat is late, as while it reads a long prompt: what is wrong with a call is still said by it."""
+    one, two = await replica(store, "a", "run/1"), await replica(store, "b", "run/1")
+    set_endpoint(store, "e", [Arm(name="stable", policy="run/1")], at=1.0)
+    view = StoredView(store, token="secret")
+    await view.start()
+    await until(lambda: len(view.replicas("run/1")) == 2)
+    with store.write() as connection:
+        late = REPLICAS.c.beat_at - 20
+        connection.execute(update(REPLICAS.table).where(REPLICAS.c.id == "a").values(beat_at=late))
+    await until(lambda: len(view.replicas("run/1")) == 1)
+    leave(store, "b")
+    await until(lambda: [link.address for link in view.replicas("run/1")] == [one_address(store)])
+    await one.close()
+    await until(lambda: not view.replicas("run/1"))
+    await view.close()
+    await two.close()
+
+
+def one_address(store: LoomDB) -> str:
+    return REPLICAS.require(store, "a").address
 
 
 async def test_a_new_revision_takes_hold_once_its_policies_are_linked(

@@ -18,7 +18,7 @@ from loomrl.serving.recorder import MemoryRecorder, Recorder
 from loomrl.serving.recording.record import CallToRecord
 from loomrl.serving.refusal import RefusalCause
 from loomrl.serving.thread import marks
-from loomrl.types import Tokens, Trajectory, joined
+from loomrl.types import Source, Tokens, Trajectory, joined
 from tests.serving.scripted import Desk, Script, ask, reply, user
 from tests.serving.waiting import refuses
 
@@ -165,7 +165,7 @@ async def test_a_text_that_was_sampled_is_never_tokenised_again() -> None:
 @pytest.fixture(params=["memory", "durable"])
 async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
     """The contract: in memory, and in a database."""
-    recorder: Recorder = MemoryRecorder()
+    recorder: Recorder = MemoryRecorder(source=Source.PRODUCTION)
     if request.param == "durable":
         recorder = open_recorder(request.getfixturevalue("sqlite_url"))
     yield Desk(recorder)

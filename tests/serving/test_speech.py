@@ -340,6 +340,15 @@ async def test_answer_beside_tools_is_the_callers_form_or_calls(formed: Language
         await events(formed.answer(broken))
 
 
+async def test_stop_string_ends_an_answer_before_its_form_does(formed: LanguageServedPolicy) -> None:
+    for seed in range(4):
+        drawing = Drawing(seed=seed, stop=("ab",), form=Form("regex", "[ab]{30}"))
+        done = closed(await one(formed, messages=HELLO, drawing=drawing))
+        assert (done.stopped_by == "ab") == (len(done.text) < 30)
+        assert "ab" not in done.text
+        assert done.finish == "stop"
+
+
 def test_answer_is_free_unless_a_tool_is_strict_or_a_call_is_due() -> None:
     assert restrict_calls(Continuation(messages=HELLO, tools=(LAMP,))) is None
     assert restrict_calls(Continuation(messages=HELLO, tools=(DOOR,), tool_choice="none")) is None
@@ -486,7 +495,7 @@ async def test_pictures_are_refused_by_a_policy_of_text() -> None:
         ({"prompt": ""}, RefusalCause.INVALID, "no tokens"),
         ({"prompt": (3, 300)}, RefusalCause.INVALID, "token id 300: ids are 0 to 281"),
         ({"messages": HELLO, "drawing": Drawing(temperature=-1.0)}, RefusalCause.INVALID, "temperature=-1.0"),
-        ({"messages": HELLO, "drawing": Drawing(max_tokens=0)}, RefusalCause.INVALID, "max_tokens=0"),
+        ({"messages": HELLO, "drawing": Drawing(max_tokens=-1)}, RefusalCause.INVALID, "max_tokens=-1"),
         ({"messages": HELLO, "drawing": Drawing(n=0)}, RefusalCause.INVALID, "n=0"),
         ({"messages": HELLO, "drawing": Drawing(stop=("",))}, RefusalCause.INVALID, "stop string is empty"),
         (

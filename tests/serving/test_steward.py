@@ -20,9 +20,11 @@ class Applications:
 
     def __init__(self) -> None:
         self.there: dict[str, str] = {}
+        self.asked = 0
 
     def change(self, _: Station, missing: Mapping[str, str], over: frozenset[str]) -> frozenset[str]:
         """Ray Serve's part."""
+        self.asked += 1
         self.there = {name: engine for name, engine in (self.there | missing).items() if name not in over}
         return frozenset(self.there)
 
@@ -52,3 +54,24 @@ def test_adapters_of_one_base_need_one_application_and_nothing_ends_while_an_arm
         assert "An arm of 'policy' cannot be served" in caplog.text
         assert engines("b/2") == [SHARED]
         assert engines("whole/3") == ["whole/3"]
+
+
+@pytest.mark.parametrize(("ask_s", "asked"), [(1000.0, 3), (0.0, 5)])
+def test_serve_is_asked_seldom_while_nothing_changes_and_what_vanished_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask_s: float, asked: int
+) -> None:
+    monkeypatch.setattr(station, "ASK_S", ask_s)
+    url = f"sqlite:///{tmp_path}/loom.db"
+    applications = Applications()
+    with open_store(url) as db:
+        record(db, start(db, tmp_path, "whole"), 3, run="whole")
+        set_endpoint(db, "policy", [Arm(name="stable", policy="whole/3")], at=1.0)
+        tree = {"name": "x", "store_url": url, "arms": [{"what": "whole/3"}]}
+        steward = Steward(Station(experiment=ServingExperiment.parse(tree), token="t"))
+        steward.look(applications.change)
+        steward.look(applications.change)
+        assert [*applications.there.values()] == ["whole/3"]
+        applications.there.clear()
+        steward.look(applications.change)
+        assert [*applications.there.values()] == ([] if ask_s else ["whole/3"])
+        assert applications.asked == asked

@@ -75,6 +75,7 @@ class CompletionsApi:
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
             **({} if request.form is None else as_format(request.form)),
+            **_odds(request),
         }
 
     def read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
@@ -108,6 +109,7 @@ class VllmTokens:
             "logprobs": TOP if top else 0,
             "detokenize": False,
         }
+        sampling |= _odds(request)
         if request.form is not None:
             sampling["structured_outputs"] = structured_outputs(request.form)
         return {"model": model, "token_ids": request.prompt_T.tolist(), "sampling_params": sampling}
@@ -144,6 +146,7 @@ class SglangTokens:
             "skip_special_tokens": False,
             "no_stop_trim": True,
             **({} if request.form is None else _as_sglang(request.form)),
+            **_odds(request),
         }
         extra = {"top_logprobs_num": TOP} if top else {}
         return {
@@ -166,6 +169,10 @@ class SglangTokens:
         reason = told["finish_reason"]["type"]
         best = max((one[0] for one in first), default=0.0)
         return _piece([pair[1] for pair in pairs], [pair[0] for pair in pairs], spans, reason, best)
+
+
+def _odds(request: Request) -> dict[str, Any]:
+    return {} if request.odds is None else request.odds.changes
 
 
 def structured_outputs(form: Form) -> dict[str, Any]:

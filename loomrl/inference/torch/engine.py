@@ -21,7 +21,9 @@ from loomrl.inference.engine import (
     Pieces,
     Request,
     Sight,
+    Top,
     Unsupported,
+    check_ids,
     check_prompt,
 )
 from loomrl.inference.form import FormCompiler, FormMatcher
@@ -106,6 +108,21 @@ class TorchEngine(Engine):
         finally:
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # seen, even if the reader went before it came
+
+    @override
+    async def _score(self, request: Request, turn: EngineTurn) -> Top:
+        check_ids(request.prompt_T, self._vocabulary, "prompt ids")
+        if request.sights:
+            raise Unsupported("echo with logprobs: a prompt with pictures is not scored. Leave out one of the two.")
+        turn.begin()
+        began = time.perf_counter()
+        adapter = self._adapters[request.adapter] if request.adapter else self._own
+        with torch.inference_mode():
+            found = self._open_network().score(
+                request.prompt_T, temperature=request.sampling.temperature, top=request.top, adapter=adapter
+            )
+        self._tally.add(busy_s=time.perf_counter() - began, prompt_tokens=len(request.prompt_T))
+        return found
 
     async def _open_form(self, request: Request) -> FormMatcher | None:
         if request.form is None or self._forms is None:
@@ -341,7 +358,7 @@ class TorchEngine(Engine):
         for row in broken:
             opened = self._rows.opened[row]
             self._answer(opened, f"weights of version {version_N[row]} gave logits that are not finite")
-            self._open_network().clear(int(row))
+            self._open_network().clear(int(row), int(columns[1][row]) + 1)
         strayed = self._follow_forms(drawn[0])
         for row in ended:
             if not self._rows.opened[row].answer.done():

@@ -164,9 +164,9 @@ class FusedNetwork(CachedNetwork):
         """Drop what rows share: the weights are others."""
         self._prefixes.forget()
 
-    def clear(self, row: int) -> None:
-        """Zero what a row has read."""
-        super().clear(row)
+    def clear(self, row: int, length: int) -> None:
+        """Zero what a row has read: `length` tokens."""
+        super().clear(row, length)
         self._prefixes[row] = None
 
     def _step(self, ids_N: Tensor, position_N: Tensor, length: int, rows: AdapterRows | None) -> Tensor:
@@ -353,4 +353,4 @@ def _prove(network: CachedNetwork) -> None:
                 f"model {type(model).__name__}: with cached keys and values its logits are off by {apart:.1%}. "
                 "It does not take position_ids, a 4-D mask and a cache as other models do: use another engine."
             )
-        network.clear(row)
+        network.clear(row, len(ids))

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from loomrl.errors import ConfigError
-from loomrl.inference.engine import Sight
+from loomrl.inference.engine import Sight, Top
 from loomrl.inference.torch.adapters import AdaptedModel, AdapterRows, LowRankAdapter
 from loomrl.inference.torch.prefix import Prefix
 from loomrl.inference.vision import Vision, embed_with_pictures
@@ -51,11 +51,13 @@ class KeyValues:
                 x_SHCD[row, :, :-length] = x_SHCD[row, :, length:].clone()
         return prefix
 
-    def clear(self, row: int) -> None:
-        """Zero a row with non-finite numbers: even masked, they would spoil the row's next user."""
+    def clear(self, row: int, length: int) -> None:
+        """Zero the first `length` positions of a row with non-finite numbers: even masked, they would spoil its next
+        user.
+        """
         for tensors in self.layers:
             for x_SHCD in tensors:
-                x_SHCD[row] = 0
+                x_SHCD[row, :, :length] = 0  # no more: it would take the memory of the whole row
 
 
 def _zeros_like(x: Tensor, *shape: int) -> Tensor:
@@ -143,6 +145,8 @@ def _sample(model: PreTrainedModel, context: int) -> list[tuple[Tensor, Tensor]]
 
 FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary embedding whose angles do not depend on the sequence length."""
+SCORE_TOKENS = 256
+"""Tokens of a scored prompt whose distributions are in memory at a time."""
 NO_PREFIX: Mapping[int, Prefix] = MappingProxyType({})
 
 
@@ -223,9 +227,9 @@ class CachedNetwork:
     def forget(self) -> None:
         """Drop what rows share: the weights are others."""
 
-    def clear(self, row: int) -> None:
-        """Zero what a row has read."""
-        self.kept.clear(row)
+    def clear(self, row: int, length: int) -> None:
+        """Zero what a row has read: `length` tokens."""
+        self.kept.clear(row, length)
 
     def step(
         self, ids_N: Tensor, position_N: Tensor, length: int, adapters: Sequence[LowRankAdapter | None] = ()
@@ -246,6 +250,34 @@ class CachedNetwork:
         )
         logits_NV: Tensor = output.logits[:, 0]
         return logits_NV
+
+    def score(
+        self, prompt_T: NDArray[np.int32], *, temperature: float, top: int, adapter: LowRankAdapter | None = None
+    ) -> Top:
+        """The log-probability of each token of a prompt but the first, then those of the `top` likeliest there."""
+        device = self.model.device
+        ids_1T = torch.from_numpy(prompt_T.astype(np.int64)).to(device)[None]
+        cache = DynamicCache(config=self.model.config)
+        ids, logprobs = [], []
+        with self.adapted.reading(adapter):
+            for start in range(0, ids_1T.shape[1] - 1, SCORE_TOKENS):
+                end = min(start + SCORE_TOKENS, ids_1T.shape[1] - 1)
+                position_1T = self._position_C[None, start:end]
+                output = self.model(
+                    input_ids=ids_1T[:, start:end],
+                    position_ids=position_1T,
+                    attention_mask=self._mask(position_1T, end),
+                    past_key_values=cache,
+                    use_cache=True,
+                )
+                logp_TV = torch.log_softmax(output.logits[0].float() / (temperature or 1.0), dim=-1)
+                best = logp_TV.topk(min(top, logp_TV.shape[1]))
+                own_T1 = ids_1T[0, start + 1 : end + 1, None]
+                ids.append(torch.cat([own_T1, best.indices], 1))
+                logprobs.append(torch.cat([logp_TV.gather(1, own_T1), best.values], 1))
+        if not ids:
+            return Top(np.zeros((0, 1 + top), np.int32), np.zeros((0, 1 + top), np.float32))
+        return Top(torch.cat(ids).cpu().numpy().astype(np.int32), torch.cat(logprobs).cpu().numpy())
 
     def constants(self) -> dict[str, Tensor]:
         """Constants besides the weights: buffers that are in no state dict."""

@@ -4,6 +4,7 @@ Axes: S slots, C positions up to the context, N rows at work, K stop tokens, T p
 """
 
 import asyncio
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from torch import Tensor
 from loomrl.inference.engine import Completion, CompletionPiece, EngineTurn, FinishReason, Request, Top
 from loomrl.inference.form import FormMatcher
 from loomrl.inference.torch.adapters import LowRankAdapter
+from loomrl.types import Odds
 
 
 @dataclass(slots=True, eq=False)
@@ -89,10 +91,35 @@ def _mix(x_N: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class ShiftedOdds(NamedTuple):
-    """The logits of the rows that draw from others than the model's: those at the row's own places."""
+    """Rows `M` that draw from logits of their own, and the ids that each row may draw; None if all may draw all."""
 
     row_M: Tensor
     logits_MV: Tensor
+    allowed_NV: Tensor | None
+
+
+def bend(logits_V: Tensor, odds: Odds, ids_T: NDArray[np.int32], said_T: NDArray[np.int32]) -> None:
+    """Add a caller's bias and penalties in place, given all ids so far and those of the answer."""
+    device = logits_V.device
+    if odds.logit_bias:
+        ids, biases = zip(*odds.logit_bias, strict=True)
+        logits_V[torch.tensor(ids, device=device)] += torch.tensor(biases, device=device)
+    if odds.repetition_penalty != 1:
+        seen = torch.from_numpy(np.unique(ids_T).astype(np.int64)).to(device)
+        x = logits_V[seen]
+        logits_V[seen] = torch.where(x > 0, x / odds.repetition_penalty, x * odds.repetition_penalty)
+    if (odds.presence_penalty or odds.frequency_penalty) and len(said_T):
+        found, count = np.unique(said_T, return_counts=True)
+        penalty = torch.from_numpy(odds.presence_penalty + odds.frequency_penalty * count).to(logits_V)
+        logits_V[torch.from_numpy(found.astype(np.int64)).to(device)] -= penalty
+
+
+def cut(logits_V: Tensor, odds: Odds, temperature: float) -> None:
+    """Leave only the likeliest ids, in place."""
+    if odds.min_p:
+        logits_V[logits_V < logits_V.max() + temperature * math.log(odds.min_p)] = -torch.inf
+    if 0 < odds.top_k < len(logits_V):
+        logits_V[logits_V < logits_V.topk(odds.top_k).values[-1]] = -torch.inf
 
 
 class RowDraw(NamedTuple):
@@ -126,19 +153,46 @@ def draw(
     scale_N = torch.where(greedy_N, 1.0, temperature_N).float()
     logp_NV = torch.log_softmax(logits_NV.float() / scale_N[:, None], dim=-1)
     odds_NV = logp_NV
-    if shifted is not None:
+    if shifted is not None and len(shifted.row_M):
         odds_NV = logp_NV.clone()
-        odds_NV[shifted.row_M] = torch.log_softmax(shifted.logits_MV.float() / scale_N[shifted.row_M, None], dim=-1)
+        odds_NV[shifted.row_M] = torch.log_softmax(shifted.logits_MV / scale_N[shifted.row_M, None], dim=-1)
     weight_NV = odds_NV.double().exp_()
+    left_N = torch.zeros_like(temperature_N)
+    if shifted is not None and shifted.allowed_NV is not None:
+        left_N = _leave(shifted.allowed_NV, weight_NV, odds_NV, normalise=top_p_N is not None)
+    best_N = weight_NV.argmax(-1)
     if top_p_N is not None:
         weight_NV = _nucleus(weight_NV, top_p_N)
     bound_NV = weight_NV.cumsum(-1)
     at_N1 = torch.searchsorted(bound_NV, uniform_N[:, None] * bound_NV[:, -1:], right=True)
     token_N = at_N1[:, 0].clamp_(max=logits_NV.shape[1] - 1)
-    token_N = torch.where(greedy_N, odds_NV.argmax(-1), token_N)
+    token_N = torch.where(greedy_N, best_N, token_N)
     logprob_N = logp_NV.gather(1, token_N[:, None])[:, 0]
-    shift_N = odds_NV.gather(1, token_N[:, None])[:, 0] - logprob_N
+    shift_N = odds_NV.gather(1, token_N[:, None])[:, 0] - logprob_N - left_N.float()
     return RowDraw(token_N, logprob_N, shift_N, logp_NV)
+
+
+LEAST = 1e-250
+"""The share of its odds below which what a row may draw is weighed anew: the weights themselves are lost."""
+
+
+def _leave(allowed_NV: Tensor, weight_NV: Tensor, odds_NV: Tensor, *, normalise: bool) -> Tensor:
+    """Leave, in place, the weights of what is allowed, and return the logarithm of their share.
+
+    Rows that may draw all keep their bits.
+    """
+    # a product, because exponentials of -inf take ten times as long
+    weight_NV.mul_(allowed_NV.to(weight_NV.dtype))
+    share_N = torch.where(allowed_NV.all(-1), 1.0, weight_NV.sum(-1))
+    left_N = share_N.log()
+    for row in (share_N < LEAST).nonzero()[:, 0]:
+        kept_V = odds_NV[row].double().masked_fill(~allowed_NV[row], -torch.inf)
+        left_N[row] = kept_V.logsumexp(-1)
+        weight_NV[row] = (kept_V - left_N[row]).exp()
+        share_N[row] = 1.0
+    if normalise:
+        weight_NV.div_(share_N[:, None])
+    return left_N
 
 
 def _nucleus(weight_NV: Tensor, top_p_N: Tensor) -> Tensor:
@@ -231,15 +285,31 @@ class Rows:
         )
 
     def shift(self, logits_NV: Tensor) -> ShiftedOdds | None:
-        """The logits of the rows that have a form, which leaves only some ids; None if no row has one."""
-        formed = [(row, opened.form) for row, opened in enumerate(self.opened) if opened.form is not None]
-        if not formed:
+        """The logits of the rows whose odds a caller changes, and the ids that forms leave; None without any."""
+        if not any(opened.request.shifts for opened in self.opened):
             return None
-        allowed_MB = np.stack([form.allowed() for _, form in formed])
-        allowed_MV = np.unpackbits(allowed_MB, axis=1, count=logits_NV.shape[1], bitorder="little").view(np.bool_)
-        row_M = torch.tensor([row for row, _ in formed], device=logits_NV.device)
-        forbidden_MV = ~torch.from_numpy(allowed_MV).to(logits_NV.device)
-        return ShiftedOdds(row_M, logits_NV[row_M].masked_fill_(forbidden_MV, -torch.inf))
+        allowed_NV = self._allow(logits_NV.shape[1], logits_NV.device)
+        changed = {row: odds for row, opened in enumerate(self.opened) if (odds := opened.request.odds) is not None}
+        row_M = torch.tensor(list(changed), dtype=torch.long, device=logits_NV.device)
+        logits_MV = logits_NV[row_M].float()
+        for (row, odds), logits_V in zip(changed.items(), logits_MV, strict=True):
+            ids_T = self._ids_SC[row, : self._length_S[row]]
+            bend(logits_V, odds, ids_T, ids_T[self._prompt_S[row] :])
+            if allowed_NV is not None:
+                logits_V.masked_fill_(~allowed_NV[row], -torch.inf)
+            cut(logits_V, odds, float(self._temperature_S[row]))  # last, so that some id of a form stays
+        return ShiftedOdds(row_M, logits_MV, allowed_NV)
+
+    def _allow(self, ids: int, device: torch.device) -> Tensor | None:
+        """The ids that each row may draw; None if no row has a form."""
+        if all(opened.form is None for opened in self.opened):
+            return None
+        everything_B = np.full(-(-ids // 8), 255, np.uint8)
+        bits = [everything_B if (form := opened.form) is None else form.find_allowed() for opened in self.opened]
+        packed_NB = np.stack([bits_B[: len(everything_B)] for bits_B in bits])
+        return torch.from_numpy(np.unpackbits(packed_NB, axis=1, count=ids, bitorder="little").view(np.bool_)).to(
+            device
+        )
 
     @property
     def want_entropies(self) -> bool:

@@ -268,9 +268,9 @@ class VllmEngine(Engine):
 
     async def _pieces(self, request: Request, *, whole: bool = False) -> Pieces:
         """The tokens as vLLM samples them; with `whole`, in one piece."""
-        if request.form is not None:
-            await self._forms.translate(request.form)  # a hostile form would take all of vLLM's time
-        params = sampling_params(request, room=self._context - len(request.prompt_T), whole=whole)
+        grammar = None if request.form is None else await self._forms.translate(request.form)
+        room = self._context - len(request.prompt_T)
+        params = sampling_params(request, room=room, whole=whole, grammar=grammar)
         held = self._adapters[request.adapter] if request.adapter else None
         with self._count_open(request) as name, nullcontext() if held is None else held.count_open():
             labels = Labels(self._llm, name, None if held is None else held.version)

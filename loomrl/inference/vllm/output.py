@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from loomrl.inference.engine import Request, Top
-from loomrl.inference.remote.dialect import structured_outputs
 from loomrl.inference.vision import Vision
 from loomrl.picture import digest
 
@@ -50,12 +49,11 @@ class Labels:
         return self._starts
 
 
-def sampling_params(request: Request, *, room: int, whole: bool) -> Any:
-    """vLLM's parameters for a request; `whole` asks for one output at the end."""
+def sampling_params(request: Request, *, room: int, whole: bool, grammar: str | None = None) -> Any:
+    """vLLM's parameters for a request; `whole` asks for one output at the end, `grammar` is that of its form."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-    form = request.form
     return SamplingParams(
         temperature=request.sampling.temperature,
         top_p=request.sampling.top_p,
@@ -66,7 +64,8 @@ def sampling_params(request: Request, *, room: int, whole: bool) -> Any:
         detokenize=False,
         logprobs=request.top,
         flat_logprobs=True,
-        structured_outputs=None if form is None else StructuredOutputsParams(**structured_outputs(form)),
+        **({} if request.odds is None else request.odds.changes),
+        structured_outputs=None if grammar is None else StructuredOutputsParams(grammar=grammar),
         output_kind=RequestOutputKind.FINAL_ONLY if whole else RequestOutputKind.DELTA,
     )
 

@@ -10,15 +10,15 @@ from dataclasses import replace
 from loomrl.errors import StoreError
 from loomrl.observability.trace import flush
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.deployment.reconcile import PACE_S
+from loomrl.serving.deployment.reconcile import GLANCE_S
 from loomrl.serving.deployment.station import Station
 from loomrl.serving.repeat import again, cancel_task
 from loomrl.store import LoomDB, open_store
 from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, leave
 
 log = redacted_logger(__name__)
-SEEN_S = 2.5 * PACE_S
-"""Time until every gateway has seen that a replica drains."""
+SEEN_S = 6 * GLANCE_S
+"""Time until every gateway has seen that a replica drains, and the front that a gateway does."""
 
 
 class Presence:

@@ -19,7 +19,7 @@ from loomrl.serving.asgi import Check, GatewayApp
 from loomrl.serving.deployment.front import Front, FrontSettings
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.deployment.part import ServicePart
-from loomrl.serving.deployment.reconcile import PACE_S, StoredView
+from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.serving.feedback.intake import EndpointHubs, FeedbackIntake
 from loomrl.serving.gateway import Gateway, GatewaySettings
 from loomrl.serving.measure import Measures
@@ -35,12 +35,14 @@ from loomrl.store.observations import forget_observations
 from loomrl.store.replicas import BEAT_S, ReplicaRole, ReplicaState, bury, live_replicas
 
 log = redacted_logger(__name__)
+FOLLOW_S = 0.25
+"""Time between two looks of the front for gateways."""
 SWEEP_S = 5.0
 """Time between two rounds in which sessions end and become trajectories."""
 HOUSE_S = 60.0
 """Time between two rounds in which old trajectories and observations move on."""
 DAY_S = 86_400.0
-SHOWN = ("x-loomrl-version", "x-loomrl-arm", "x-loomrl-trajectory", "x-loomrl-session", "x-loomrl-recorded")
+SHOWN = tuple(f"x-loomrl-{name}" for name in ("version", "arm", "trajectory", "session", "recorded", "ignored"))
 
 
 class GatewayProcess(ServicePart):
@@ -134,7 +136,7 @@ class FrontProcess(ServicePart):
                 rows = await asyncio.to_thread(live_replicas, db, role=ReplicaRole.GATEWAY, endpoint=endpoint)
                 await front.follow([row.address for row in rows if row.state is ReplicaState.READY])
 
-            self._repeat(follow, PACE_S)
+            self._repeat(follow, FOLLOW_S)
         await presence.start()
         resolved = {"experiment": experiment.sha256, "resolved": dump(experiment)}
         await asyncio.to_thread(self._record, db, "service.started", resolved)
@@ -196,6 +198,7 @@ def settings_of(experiment: ServingExperiment) -> GatewaySettings:
         slots=experiment.gateways.slots,
         queue=experiment.gateways.queue,
         max_bytes=round(experiment.limits.body_mb * 1e6),
+        unknown=experiment.unknown,
     )
 
 
@@ -204,7 +207,8 @@ def check_of(experiment: ServingExperiment, addresses: Collection[str]) -> Check
     names = frozenset(name.lower() for name in experiment.allowed_hosts)
     own = {experiment.host.lower(), *(address.lower() for address in addresses)}
     hosts = None if is_key_needed(experiment) and not names else names | own
-    site = Site(hosts, frozenset({JSON, *KINDS}), frozenset(origin.lower() for origin in experiment.origins))
+    origins = frozenset(origin.lower() for origin in experiment.origins)
+    site = Site(hosts, frozenset({JSON, *KINDS}), origins, option="allowed_hosts=[NAME]")
 
     def check(method: str, headers: Mapping[str, str]) -> None:
         try:

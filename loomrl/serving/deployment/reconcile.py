@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from loomrl.errors import StoreError
 from loomrl.safety.redaction.log import redacted_logger
@@ -14,13 +15,13 @@ from loomrl.serving.repeat import cancel_task
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, last_change, list_tests
 from loomrl.store.endpoints import Endpoint, State, list_endpoints
-from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.replicas import GONE_S, Replica, ReplicaRole, ReplicaState, live_replicas
 
 log = redacted_logger(__name__)
-PACE_S = 0.25
-"""Time between two reads of LoomDB: a replica that comes or goes is known everywhere after twice this."""
-GLANCE_S = 0.05
-"""Time between two checks for changed endpoints or tests: a change is read at once."""
+PACE_S = 1.0
+"""Time between two reads of LoomDB where nothing has changed: heartbeats grow old without a change."""
+GLANCE_S = 0.1
+"""Time between two checks for changed endpoints, tests or replicas: a change is read at once."""
 LINK_S = 2.0
 """A new revision takes effect here once its policies are linked, or after this time."""
 
@@ -35,9 +36,11 @@ class StoredView:
         self._only = only
         self._endpoints: Mapping[str, Endpoint] = {}
         self._tests: Mapping[str, list[AbTest]] = {}
-        self._change = 0
+        self._change: tuple[Any, ...] = ()
         self._links: dict[str, ChannelLink] = {}
         self._groups: Mapping[str, tuple[ChannelLink, ...]] = {}
+        self._late: frozenset[ChannelLink] = frozenset()
+        """Those whose heartbeat is overdue: they may be busy, and are asked where no other is up."""
         self._opening: dict[str, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -73,12 +76,14 @@ class StoredView:
         links = self._groups.get(policy, ())
         if len(links) < 2 and not any(link.is_lost for link in links):
             return links
-        return sorted((link for link in links if not link.is_lost), key=lambda link: link.busy)
+        there = [link for link in links if not link.is_lost]
+        heard = [link for link in there if link not in self._late]
+        return sorted(heard or there, key=lambda link: link.busy)
 
     async def look(self) -> None:
         """Read LoomDB now; wait for replicas that are new to be linked."""
         try:
-            self._change, endpoints, tests, replicas = await asyncio.to_thread(self._read)
+            self._change, endpoints, tests, replicas, live = await asyncio.to_thread(self._read)
         except StoreError as error:
             log.warning("LoomDB cannot be read, the last known state holds: %s", error)
             return
@@ -86,7 +91,9 @@ class StoredView:
         for address in [*self._links]:
             if self._links[address].is_lost or address not in wanted:
                 self._drop(address)
-        for address in wanted:
+        # one that is gone closes its connection: as long as that holds, a late heartbeat means that it is busy
+        self._late = frozenset(link for address, link in self._links.items() if address not in live)
+        for address in wanted.keys() & live:
             if address not in self._links and address not in self._opening:
                 self._opening[address] = asyncio.create_task(self._open(address))
         if awaited := self._links_to_await(endpoints, wanted):
@@ -106,13 +113,15 @@ class StoredView:
         new = [address for address, each in wanted.items() if each.policy in policies - linked]
         return [self._opening[address] for address in new if address in self._opening]
 
-    def _read(self) -> tuple[int, list[Endpoint], list[AbTest], list[Replica]]:
+    def _read(self) -> tuple[tuple[Any, ...], list[Endpoint], list[AbTest], list[Replica], set[str]]:
+        """The last change, the endpoints, their tests, the replicas, and the addresses of those heard of lately."""
         change = last_change(self._db)  # before what it stands for: a change after it leads to another look
-        replicas = live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only)
+        replicas = live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only, dead_s=GONE_S)
+        live = {each.address for each in live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only)}
         endpoints = [each for each in list_endpoints(self._db) if self._only in (None, each.name)]
         now = time.time()
         tests = [each for each in list_tests(self._db) if each.is_running(now)]
-        return change, endpoints, tests, [each for each in replicas if each.state is ReplicaState.READY]
+        return change, endpoints, tests, [each for each in replicas if each.state is ReplicaState.READY], live
 
     async def _keep_looking(self) -> None:
         loop = asyncio.get_running_loop()
@@ -120,7 +129,8 @@ class StoredView:
         while True:
             await asyncio.sleep(GLANCE_S)
             try:
-                if loop.time() - looked >= PACE_S or await self._has_changed():
+                is_cut = any(link.is_lost for link in self._links.values())
+                if is_cut or loop.time() - looked >= PACE_S or await self._has_changed():
                     looked = loop.time()
                     await self.look()
             except Exception:
@@ -135,6 +145,7 @@ class StoredView:
     async def _open(self, address: str) -> None:
         try:
             self._links[address] = await ChannelLink.open(address, token=self._token)
+            self._change = ()  # the next glance finds a change, and groups it
         except Refusal as refusal:
             log.warning("%s", refusal)
         finally:

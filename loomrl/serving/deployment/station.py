@@ -70,6 +70,8 @@ log = redacted_logger(__name__)
 LOOK_S = 0.5
 SPARE_S = 5.0
 """Time after which an application that no arm names is deleted: going back sooner costs nothing."""
+ASK_S = 5.0
+"""Time between two questions to Serve where nothing is to be done: each costs a tenth of a second of a core."""
 Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
 """Starts these applications (name → engine), deletes those, and returns the names of all that exist."""
 
@@ -145,6 +147,9 @@ class Steward:
         self._station = station
         self._needs: EndpointEngines | None = None
         self._spare = Spare()
+        self._settled: dict[str, str] | None = None
+        """The applications, once they are those that are needed."""
+        self._ask_at = 0.0
 
     def look(self, change: Change) -> None:
         """Start missing applications, and delete those that no arm has needed for a while."""
@@ -155,7 +160,11 @@ class Steward:
         if needed is None:
             return
         wanted = {application(experiment.endpoint, engine): engine for engine in needed}
+        if wanted == self._settled and time.monotonic() < self._ask_at:
+            return
         there = change(self._station, {}, frozenset())
+        self._settled = wanted if there == wanted.keys() else None
+        self._ask_at = time.monotonic() + ASK_S
         over = self._spare.over(there - wanted.keys())
         if self._needs.unknown:  # one of them may be needed
             over = frozenset()

@@ -8,6 +8,7 @@ from pydantic import Field, Tag, model_validator
 from typing_extensions import override
 
 from loomrl.serving.body import (
+    MOST_STOPS,
     TEXT_OR_PARTS,
     Body,
     Label,
@@ -16,6 +17,7 @@ from loomrl.serving.body import (
     Plain,
     Probability,
     Texts,
+    TopK,
     invalid,
     only,
     read_body,
@@ -40,20 +42,23 @@ from loomrl.serving.dialect.conversation import (
     MOST_MESSAGES,
     MOST_PARTS,
     MOST_TOOLS,
+    Cacheable,
     ConversationReader,
     PicturePart,
     TextPart,
+    begin_again,
     check_tools,
     png_of,
     split_content,
+    unknown_answer,
 )
-from loomrl.serving.dialect.dialect import sse_with_name, unsent
+from loomrl.serving.dialect.dialect import PLAIN, Reading, sse_with_name, unsent
 from loomrl.serving.dialect.form import MessagesFormat
 from loomrl.serving.dialect.openai import message_of
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.types import Form
+from loomrl.serving.thread import RecalledConversation
+from loomrl.types import Form, Odds
 
-MOST_STOPS = 16
 FAILED = "Error: "
 """Before the text of a result that is an error: policies read text."""
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -64,6 +69,7 @@ _KINDS = {
     RefusalCause.KEY: "authentication_error",
     RefusalCause.FORBIDDEN: "permission_error",
     RefusalCause.UNKNOWN: "not_found_error",
+    RefusalCause.METHOD: "invalid_request_error",
     RefusalCause.CONFLICT: "invalid_request_error",
     RefusalCause.FULL: "rate_limit_error",
     RefusalCause.BUDGET: "rate_limit_error",
@@ -74,18 +80,7 @@ _KINDS = {
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "filtered": "refusal"}
 
 
-class _CacheControl(Body):
-    """A hint for the provider's cache, which changes no answer."""
-
-    type: Literal["ephemeral"]
-    ttl: Literal["5m", "1h"] = "5m"
-
-
-class _Block(Body):
-    cache_control: _CacheControl | None = None
-
-
-class _TextContent(TextPart, _Block):
+class _TextContent(TextPart):
     type: Literal["text"]
     citations: Annotated[Any, only([])] = None
 
@@ -104,7 +99,7 @@ class _Source(Body):
         return raw
 
 
-class _PictureContent(PicturePart, _Block):
+class _PictureContent(PicturePart):
     type: Literal["image"]
     source: _Source
 
@@ -118,7 +113,7 @@ class _BlockCaller(Body):
     type: Literal["direct"]
 
 
-class _Use(_Block):
+class _Use(Cacheable):
     type: Literal["tool_use"]
     id: Name
     name: Name
@@ -139,7 +134,7 @@ _Texts = Annotated[
 ]
 
 
-class _ResultBlock(_Block):
+class _ResultBlock(Cacheable):
     type: Literal["tool_result"]
     tool_use_id: Name
     is_error: bool = False
@@ -156,7 +151,21 @@ class _ResultBlock(_Block):
         return ChatMessage(role="tool", text=text, images=images, answers=self.tool_use_id)
 
 
-_SaidBlock = Annotated[Annotated[_TextContent, Tag("§text")] | Annotated[_Use, Tag("§tool_use")], tag_by("type")]
+class _ThoughtBlock(Cacheable):
+    """Thoughts of another model, which this one does not read."""
+
+    type: Literal["thinking", "redacted_thinking"]
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+
+
+_SaidBlock = Annotated[
+    Annotated[_TextContent, Tag("§text")]
+    | Annotated[_Use, Tag("§tool_use")]
+    | Annotated[_ThoughtBlock, Tag("§thinking")],
+    tag_by("type", same={"redacted_thinking": "thinking"}),
+]
 _UserBlock = Annotated[
     Annotated[_TextContent, Tag("§text")]
     | Annotated[_PictureContent, Tag("§image")]
@@ -186,14 +195,15 @@ class _UserTurn(Body):
     ]
 
 
-class _CustomTool(_Block):
+class _CustomTool(Cacheable):
     type: Literal["custom"] = "custom"
     name: Name
     description: str = ""
     input_schema: Plain
     strict: bool = False
     defer_loading: Annotated[Any, only(False)] = None
-    eager_input_streaming: Annotated[Any, only(False)] = None
+    eager_input_streaming: bool = False
+    """Without effect: arguments are sent once they are whole."""
     allowed_callers: Annotated[Any, only(["direct"])] = None
 
     def tool(self) -> ToolSpec:
@@ -221,11 +231,24 @@ class _Thinking(Body):
     type: Literal["disabled"]
 
 
+class _MessageThread(Body):
+    """A conversation that continues an answer on record; every answer may be continued, as if it had been created."""
+
+    type: Literal["create", "continue"]
+    previous_message_id: Label = ""
+
+    @model_validator(mode="after")
+    def _name_the_message(self) -> "_MessageThread":
+        if (self.type == "continue") != bool(self.previous_message_id):
+            raise ValueError("type 'continue' needs previous_message_id, and 'create' has none.")
+        return self
+
+
 class _OutputConfig(Body):
     format: MessagesFormat | None = None
 
 
-class MessagesBody(_Block):
+class MessagesBody(Cacheable):
     """The request."""
 
     model: Name
@@ -246,6 +269,7 @@ class MessagesBody(_Block):
     tool_choice: _ToolChoice = _ToolChoice()
     temperature: Probability | None = None
     top_p: Probability | None = None
+    top_k: TopK = 0
     stop_sequences: Annotated[Texts, Field(max_length=MOST_STOPS)] = Field(default_factory=list)
     stream: bool = False
     metadata: _CallerMetadata = _CallerMetadata()
@@ -253,6 +277,7 @@ class MessagesBody(_Block):
     output_config: _OutputConfig = _OutputConfig()
     output_format: MessagesFormat | None = None
     """The older name of `output_config.format`."""
+    thread: _MessageThread | None = None
     service_tier: Annotated[Any, only("auto", "standard_only")] = None
     speed: Annotated[Any, only("standard")] = None
     mcp_servers: Annotated[Any, only([])] = None
@@ -263,16 +288,21 @@ class MessagesDialect:
 
     path = "/v1/messages"
 
-    def read(self, body: Mapping[str, Any]) -> ChatRequest:
+    def read(self, body: Mapping[str, Any], reading: Reading = PLAIN) -> ChatRequest:
         """The request."""
-        asked = read_body(MessagesBody, body)
+        asked = read_body(MessagesBody, body, ignored=reading.ignored)
         tools = tuple(tool.tool() for tool in asked.tools)
         choice = asked.tool_choice
         name = f"tool:{choice.name}" if choice.type == "tool" else _CHOICES[choice.type]
         check_tools(tools, name)
+        earlier = _earlier(asked, reading)
+        conversation = _read_conversation(asked, earlier)
+        prefill = conversation.take_prefill(name)
         return ChatRequest(
             model=asked.model,
-            messages=_messages(asked),
+            messages=conversation.end(),
+            prefill=prefill,
+            instructed=asked.system is not None,
             tools=tools,
             tool_choice=name,
             parallel_tool_calls=not choice.disable_parallel_tool_use,
@@ -281,6 +311,7 @@ class MessagesDialect:
                 top_p=asked.top_p,
                 max_tokens=asked.max_tokens,
                 stop=tuple(asked.stop_sequences),
+                odds=Odds(top_k=asked.top_k) if asked.top_k > 0 else None,
                 form=_form(asked),
             ),
             stream=asked.stream,
@@ -397,10 +428,19 @@ def _form(asked: MessagesBody) -> Form | None:
     return None if wanted is None else wanted.form()
 
 
-def _messages(asked: MessagesBody) -> tuple[ChatMessage, ...]:
-    conversation = ConversationReader("messages")
-    if asked.system is not None:
-        conversation.add(ChatMessage(role="system", text=split_content(asked.system)[0]), "system")
+def _earlier(asked: MessagesBody, reading: Reading) -> RecalledConversation | None:
+    if asked.thread is None or asked.thread.type == "create":
+        return None
+    name = asked.thread.previous_message_id
+    earlier = reading.recall(name)
+    if earlier is None:
+        raise unknown_answer(name, "thread.previous_message_id")
+    return earlier
+
+
+def _read_conversation(asked: MessagesBody, earlier: RecalledConversation | None) -> ConversationReader:
+    system = None if asked.system is None else split_content(asked.system)[0]
+    conversation = ConversationReader("messages", begin_again(earlier, system))
     for at, message in enumerate(asked.messages):
         where = f"messages.{at}"
         if isinstance(message, _UserTurn):
@@ -410,7 +450,7 @@ def _messages(asked: MessagesBody) -> tuple[ChatMessage, ...]:
             conversation.add(ChatMessage(role="system", text=split_content(message.content)[0]), where)
         else:
             conversation.add(_assistant_message(message, where), where)
-    return conversation.end()
+    return conversation
 
 
 def _assistant_message(message: _AssistantTurn, where: str) -> ChatMessage:

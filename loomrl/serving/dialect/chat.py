@@ -9,6 +9,7 @@ from typing_extensions import override
 from loomrl.serving.body import (
     TEXT_OR_PARTS,
     Body,
+    Label,
     MaxTokens,
     Name,
     Plain,
@@ -38,6 +39,7 @@ from loomrl.serving.dialect.conversation import (
     MOST_MESSAGES,
     MOST_PARTS,
     MOST_TOOLS,
+    Cacheable,
     ConversationReader,
     PicturePart,
     PictureUrl,
@@ -45,7 +47,7 @@ from loomrl.serving.dialect.conversation import (
     check_tools,
     split_content,
 )
-from loomrl.serving.dialect.dialect import unsent
+from loomrl.serving.dialect.dialect import PLAIN, Reading, unsent
 from loomrl.serving.dialect.form import ChatFormat
 from loomrl.serving.dialect.openai import (
     MOST_TOP,
@@ -93,12 +95,30 @@ _Content = Annotated[
 ]
 
 
-class _ChatSystem(Body):
+class _SaidText(TextPart):
+    type: Literal["text", "output_text"]
+    role: Literal["assistant"] | None = None
+    """The message's own again, as some clients repeat it."""
+
+
+_SaidPart = Annotated[Annotated[_SaidText, Tag("§text")], tag_by("type", same={"output_text": "text"})]
+_Said = Annotated[
+    Annotated[str, Tag("§text")] | Annotated[list[_SaidPart], Tag("§parts"), Field(max_length=MOST_PARTS)],
+    TEXT_OR_PARTS,
+]
+
+
+class _ChatMessage(Cacheable):
+    name: Label = ""
+    """Without effect: chat templates show no names."""
+
+
+class _ChatSystem(_ChatMessage):
     role: Literal["system", "developer"]
     content: _Texts
 
 
-class _ChatUser(Body):
+class _ChatUser(_ChatMessage):
     role: Literal["user"]
     content: _Content
 
@@ -106,6 +126,8 @@ class _ChatUser(Body):
 class _CalledFunction(Body):
     name: Name
     arguments: Arguments
+    parsed_arguments: Any = None
+    """The arguments once more, as OpenAI's client reads them."""
 
 
 class _ChatToolCall(Body):
@@ -120,28 +142,34 @@ class _ChatToolCall(Body):
         return ToolCall(id=self.id, name=self.function.name, arguments=self.function.arguments)
 
 
-class _ChatAssistant(Body):
+class _ChatAssistant(_ChatMessage):
     role: Literal["assistant"]
-    content: _Texts = ""
+    content: _Said = ""
     tool_calls: Annotated[list[_ChatToolCall], Field(max_length=MOST_CALLS)] = Field(default_factory=list)
     refusal: Annotated[Any, only()] = None
     audio: Annotated[Any, only()] = None
     annotations: Annotated[Any, only([])] = None
     provider_specific_fields: dict[str, Annotated[Any, only(None, "", [], {})]] | None = None
-    """LiteLLM adds these three to an answer, all of them empty if it was ours."""
-    thinking_blocks: Annotated[Any, only([])] = None
-    reasoning_content: Annotated[Any, only("")] = None
+    """LiteLLM adds these to an answer, all of them empty if it was ours."""
+    thinking_blocks: list[Plain] = Field(default_factory=list)
+    """These are thoughts of another model, which this one does not read."""
+    reasoning_content: str = ""
+    reasoning: str = ""
+    prefix: bool = False
+    """The answer continues this message, which has to be the last."""
+    parsed: Any = None
+    """The content once more, as OpenAI's client reads it."""
     function_call: Annotated[Any, never("it is the older form of tool_calls: use tool_calls.")] = None
 
 
-class _ChatResult(Body):
+class _ChatResult(Cacheable):
     role: Literal["tool"]
     tool_call_id: Name
     content: _Texts
     name: str | None = None
 
 
-class _ChatTool(Body):
+class _ChatTool(Cacheable):
     type: Literal["function"]
     function: Function
 
@@ -177,6 +205,9 @@ class ChatBody(SamplingBody):
     max_completion_tokens: MaxTokens | None = None
     logprobs: bool = False
     top_logprobs: Annotated[Whole, Field(ge=0, le=MOST_TOP)] = 0
+    continue_final_message: bool = False
+    """The answer continues the last message, the assistant's."""
+    add_generation_prompt: bool | None = None
     preference: Plain = Field(default_factory=dict)
     metadata: Metadata = Field(default_factory=dict)
     response_format: ChatFormat | None = None
@@ -193,15 +224,18 @@ class ChatDialect:
 
     path = "/v1/chat/completions"
 
-    def read(self, body: Mapping[str, Any]) -> ChatRequest:
+    def read(self, body: Mapping[str, Any], reading: Reading = PLAIN) -> ChatRequest:
         """The request."""
-        chat = read_body(ChatBody, body)
+        chat = read_body(ChatBody, body, ignored=reading.ignored)
         tools = tuple(tool.function.tool() for tool in chat.tools)
         choice = chat.tool_choice if isinstance(chat.tool_choice, str) else f"tool:{chat.tool_choice.function.name}"
         check_tools(tools, choice)
+        conversation = _read_conversation(chat.messages)
+        prefill = conversation.take_prefill(choice) if _is_continued(chat) else ""
         return ChatRequest(
             model=chat.model,
-            messages=_messages(chat.messages),
+            messages=conversation.end(),
+            prefill=prefill,
             tools=tools,
             tool_choice=choice,
             parallel_tool_calls=chat.parallel_tool_calls,
@@ -296,7 +330,23 @@ def _drawing(chat: ChatBody) -> Drawing:
     )
 
 
-def _messages(messages: Sequence[_ChatSystem | _ChatUser | _ChatAssistant | _ChatResult]) -> tuple[ChatMessage, ...]:
+def _is_continued(chat: ChatBody) -> bool:
+    """True if the answer continues the last message."""
+    last = chat.messages[-1] if chat.messages else None
+    if chat.continue_final_message and not isinstance(last, _ChatAssistant):
+        raise invalid(
+            "continue_final_message", "the last message is not the assistant's: there is nothing to continue."
+        )
+    if chat.continue_final_message and chat.add_generation_prompt:
+        raise invalid("add_generation_prompt", "it must be false where the last message is continued.")
+    if chat.add_generation_prompt is False and not chat.continue_final_message:
+        raise invalid("add_generation_prompt", "without it, continue_final_message must be true.")
+    return chat.continue_final_message or (isinstance(last, _ChatAssistant) and last.prefix)
+
+
+def _read_conversation(
+    messages: Sequence[_ChatSystem | _ChatUser | _ChatAssistant | _ChatResult],
+) -> ConversationReader:
     conversation = ConversationReader("messages")
     for at, message in enumerate(messages):
         where = f"messages.{at}"
@@ -311,4 +361,4 @@ def _messages(messages: Sequence[_ChatSystem | _ChatUser | _ChatAssistant | _Cha
         else:
             role: Literal["user", "system"] = "user" if isinstance(message, _ChatUser) else "system"
             conversation.add(ChatMessage(role=role, text=text, images=images), where)
-    return conversation.end()
+    return conversation

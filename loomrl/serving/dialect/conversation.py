@@ -5,13 +5,15 @@ import binascii
 from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
 from loomrl.picture import LARGEST, MOST, fault
 from loomrl.serving.body import Body, invalid
 from loomrl.serving.call import ChatMessage, ToolCall, ToolSpec
+from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.thread import RecalledConversation
 
 MOST_MESSAGES = 4096
 MOST_PARTS = 256
@@ -26,13 +28,26 @@ MOST_JPEG_PIXELS = 1 << 21
 TYPES = ("image/png", "image/jpeg")
 
 
-class TextPart(Body):
+class _CacheControl(Body):
+    """A hint for the provider's cache, which changes no answer."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] = "5m"
+
+
+class Cacheable(Body):
+    """A part of a request after which a provider may be told to cache."""
+
+    cache_control: _CacheControl | None = None
+
+
+class TextPart(Cacheable):
     """A text among the parts of a message."""
 
     text: str
 
 
-class PicturePart(Body):
+class PicturePart(Cacheable):
     """A picture among the parts of a message."""
 
     @property
@@ -42,12 +57,12 @@ class PicturePart(Body):
 
 
 class ConversationReader:
-    """Messages as they are read. Tools answer calls before them; a conversation ends before the policy's turn."""
+    """Messages as they are read, after earlier ones. Tools answer calls before them."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, earlier: Sequence[ChatMessage] = ()) -> None:
         self._where = where
-        self._said = list[ChatMessage]()
-        self._called: dict[str, str] = {}
+        self._said = list(earlier)
+        self._called = {call.id: call.name for said in earlier for call in said.calls}
 
     def add(self, said: ChatMessage, where: str) -> None:
         """Append a message."""
@@ -72,13 +87,37 @@ class ConversationReader:
         if name is not None and name != self._called[call]:
             raise invalid(where, f"{name!r} is not supported. Only {self._called[call]!r} is.")
 
+    def take_prefill(self, choice: str) -> str:
+        """Take out the last message, if it is the assistant's: its text is the beginning of the answer."""
+        last = self.last()
+        if last is None or last.role != "assistant":
+            return ""
+        if last.calls:
+            raise invalid(self._where, "the last message has calls, which cannot be continued: add their results.")
+        if choice not in ("auto", "none"):
+            raise invalid("tool_choice", "an answer that is begun cannot be forced to be a call: leave out one.")
+        return self._said.pop().text
+
     def end(self) -> tuple[ChatMessage, ...]:
-        """All messages."""
+        """All messages. If the assistant's is the last, it speaks again."""
         if not self._said:
             raise invalid(self._where, "the conversation has no message.")
-        if self._said[-1].role == "assistant":
-            raise invalid(self._where, "the last message is the assistant's, which is not continued: add one.")
         return tuple(self._said)
+
+
+def begin_again(earlier: RecalledConversation | None, instructions: str | None) -> list[ChatMessage]:
+    """The messages before a request's own: its instructions in the place of the earlier ones."""
+    before = [] if earlier is None else list(earlier.messages[earlier.instructed :])
+    return before if instructions is None else [ChatMessage(role="system", text=instructions), *before]
+
+
+def unknown_answer(name: str, where: str) -> Refusal:
+    """The Refusal for an answer that is not on record."""
+    message = (
+        f"{name!r:.100} is not on record whole: another key's, opted out of, redacted, cut off, or never given here. "
+        "Send the whole conversation."
+    )
+    return Refusal(RefusalCause.UNKNOWN, message, where=where)
 
 
 def check_tools(tools: Sequence[ToolSpec], choice: str, where: str = "tool_choice") -> None:

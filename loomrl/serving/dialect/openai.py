@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from loomrl.serving.body import (
     LARGEST,
+    MOST_STOPS,
     SMALLEST,
     Body,
     Label,
@@ -18,6 +19,7 @@ from loomrl.serving.body import (
     Probability,
     Temperature,
     Texts,
+    TopK,
     Whole,
     invalid,
     only,
@@ -26,10 +28,12 @@ from loomrl.serving.call import ChatRequest, Drawing, Finish, Heading, Token, To
 from loomrl.serving.dialect.dialect import DONE, sse
 from loomrl.serving.dialect.form import FormFields
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.types import Form
+from loomrl.types import NO_ODDS, Form, Odds
 
 MOST_CHOICES = 128
 MOST_TOP = 20
+MOST_BIASED = 1024
+"""Ids whose logits a request changes."""
 LEAST_LOGPROB = -9999.0
 """OpenAI's number for minus infinity, which JSON does not have."""
 
@@ -40,6 +44,7 @@ _KINDS = {
     RefusalCause.KEY: ("invalid_request_error", "invalid_api_key"),
     RefusalCause.FORBIDDEN: ("invalid_request_error", "insufficient_permissions"),
     RefusalCause.UNKNOWN: ("invalid_request_error", "not_found"),
+    RefusalCause.METHOD: ("invalid_request_error", "method_not_allowed"),
     RefusalCause.CONFLICT: ("invalid_request_error", "conflict"),
     RefusalCause.FULL: ("requests", "rate_limit_exceeded"),
     RefusalCause.BUDGET: ("insufficient_quota", "insufficient_quota"),
@@ -86,17 +91,33 @@ class StreamOptions(Body):
     include_obfuscation: Annotated[Any, only(False)] = None
 
 
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+
+
+def _check_ids(bias: dict[str, float]) -> dict[str, float]:
+    wrong = next((name for name in bias if not (name.isascii() and name.isdigit() and len(name) < 10)), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong[:40]!r} is not the id of a token.")
+    return bias
+
+
 class SamplingBody(OpenAIBody, FormFields):
     """The fields that chat and completions share."""
 
     stream_options: StreamOptions | None = None
-    stop: Annotated[Texts, Field(max_length=4)] = Field(default_factory=list)
+    stop: Annotated[Texts, Field(max_length=MOST_STOPS)] = Field(default_factory=list)
     seed: Annotated[Whole, Field(ge=SMALLEST, le=LARGEST)] | None = None
     n: Annotated[Whole, Field(ge=1, le=MOST_CHOICES)] = 1
     max_tokens: MaxTokens | None = None
-    frequency_penalty: Annotated[Any, only(0)] = None
-    presence_penalty: Annotated[Any, only(0)] = None
-    logit_bias: Annotated[Any, only({})] = None
+    frequency_penalty: Penalty = 0.0
+    presence_penalty: Penalty = 0.0
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
+    logit_bias: Annotated[dict[str, Bias], Field(max_length=MOST_BIASED), AfterValidator(_check_ids)] = Field(
+        default_factory=dict
+    )
+    min_p: Probability = 0.0
+    top_k: TopK = 0
 
     @property
     def wants_usage(self) -> bool:
@@ -113,11 +134,23 @@ class SamplingBody(OpenAIBody, FormFields):
             max_tokens=max_tokens,
             seed=self.seed,
             stop=tuple(self.stop),
+            odds=self._odds(),
             n=self.n,
             logprobs=logprobs,
             top_logprobs=top,
             form=form,
         )
+
+    def _odds(self) -> Odds | None:
+        odds = Odds(
+            logit_bias=tuple((int(id), bias) for id, bias in self.logit_bias.items()),
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            min_p=self.min_p,
+            top_k=max(0, self.top_k),
+        )
+        return None if odds == NO_ODDS else odds
 
 
 class Function(Body):
@@ -177,8 +210,8 @@ class ChunkStream(ABC):
 
     def __init__(self, ask: ChatRequest) -> None:
         self._ask = ask
-        self._sent = [""] * ask.drawing.n
-        self._finish: list[Finish | None] = [None] * ask.drawing.n
+        self._sent = [""] * ask.choices
+        self._finish: list[Finish | None] = [None] * ask.choices
         self._head: dict[str, Any] = {}
 
     def finish(self, usage: Usage) -> bytes:

@@ -1,6 +1,7 @@
 """OpenAI's responses."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag
@@ -12,6 +13,7 @@ from loomrl.serving.body import (
     Label,
     MaxTokens,
     Name,
+    Plain,
     Whole,
     invalid,
     never,
@@ -42,10 +44,12 @@ from loomrl.serving.dialect.conversation import (
     PicturePart,
     PictureUrl,
     TextPart,
+    begin_again,
     check_tools,
     split_content,
+    unknown_answer,
 )
-from loomrl.serving.dialect.dialect import sse_with_name, unsent
+from loomrl.serving.dialect.dialect import PLAIN, Reading, sse_with_name, unsent
 from loomrl.serving.dialect.form import ResponseFormat
 from loomrl.serving.dialect.openai import (
     MOST_TOP,
@@ -64,7 +68,7 @@ Item = dict[str, Any]
 LOGPROBS = "message.output_text.logprobs"
 REASONING = "reasoning.encrypted_content"
 """Requested by clients of models that reason; there is none, so that nothing is left out."""
-NOT_KEPT = "answers are not kept to be continued by their ids: send the whole conversation as input."
+NOT_KEPT = "conversations are not kept under names: continue an answer by previous_response_id, or send it whole."
 
 
 class _ItemText(TextPart):
@@ -106,13 +110,16 @@ _Answer = Annotated[
 
 class _Item(Body):
     id: Label = ""
-    """Ours, or the client's: nothing is looked up by it."""
+    """Ours, or the client's: an item that is sent is not looked up."""
     status: Literal["in_progress", "completed", "incomplete"] = "completed"
 
 
 class _Message(_Item):
     type: Literal["message"] = "message"
-    phase: Annotated[Any, only()] = None
+    phase: Literal["commentary", "final_answer"] | None = None
+    """Without effect: the policy tells no comments from answers."""
+    name: Label = ""
+    """Without effect: chat templates show no names."""
 
 
 class _SystemItem(_Message):
@@ -153,8 +160,18 @@ class _Output(_CallItem):
     name: str | None = None
 
 
+class _Thought(_Item):
+    """Thoughts of another model, which this one does not read."""
+
+    type: Literal["reasoning"]
+    summary: list[Plain] = Field(default_factory=list)
+    content: list[Plain] = Field(default_factory=list)
+    encrypted_content: str = ""
+
+
 class _Reference(Body):
-    type: Annotated[Any, never(NOT_KEPT)]
+    type: Literal["item_reference"]
+    id: Name
 
 
 _ByRole = Annotated[
@@ -167,6 +184,7 @@ _InputItem = Annotated[
     Annotated[_ByRole, Tag("§message")]
     | Annotated[_FunctionCallItem, Tag("§function_call")]
     | Annotated[_Output, Tag("§function_call_output")]
+    | Annotated[_Thought, Tag("§reasoning")]
     | Annotated[_Reference, Tag("§item_reference")],
     tag_by("type", "message"),
 ]
@@ -217,7 +235,7 @@ class ResponseBody(OpenAIBody):
     truncation: Annotated[Any, only("disabled")] = None
     background: Annotated[Any, only(False)] = None
     service_tier: Annotated[Any, only("auto", "default")] = None
-    previous_response_id: Annotated[Any, never(NOT_KEPT)] = None
+    previous_response_id: Label = ""
     conversation: Annotated[Any, never(NOT_KEPT)] = None
     prompt: Annotated[Any, never("there are no stored prompts here: send instructions and input.")] = None
 
@@ -227,9 +245,9 @@ class ResponsesDialect:
 
     path = "/v1/responses"
 
-    def read(self, body: Mapping[str, Any]) -> ChatRequest:
+    def read(self, body: Mapping[str, Any], reading: Reading = PLAIN) -> ChatRequest:
         """The request."""
-        asked = read_body(ResponseBody, body)
+        asked = read_body(ResponseBody, body, ignored=reading.ignored)
         tools = tuple(tool.tool() for tool in asked.tools)
         choice = asked.tool_choice if isinstance(asked.tool_choice, str) else f"tool:{asked.tool_choice.name}"
         check_tools(tools, choice)
@@ -240,7 +258,8 @@ class ResponsesDialect:
             raise invalid("stream_options", "it is for streams: set stream.")
         return ChatRequest(
             model=asked.model,
-            messages=_messages(asked),
+            messages=_messages(asked, reading),
+            instructed=asked.instructions is not None,
             tools=tools,
             tool_choice=choice,
             parallel_tool_calls=asked.parallel_tool_calls,
@@ -455,7 +474,7 @@ def _repeat_settings(asked: ResponseBody, tools: tuple[ToolSpec, ...], body: Map
         "max_output_tokens": asked.max_output_tokens,
         "metadata": asked.metadata,
         "parallel_tool_calls": asked.parallel_tool_calls,
-        "previous_response_id": None,
+        "previous_response_id": asked.previous_response_id or None,
         "reasoning": {"effort": None, "summary": None},
         "store": asked.store,
         "temperature": asked.temperature,
@@ -473,20 +492,39 @@ def _repeat_tool(tool: ToolSpec) -> dict[str, Any]:
     return shown | {"parameters": dict(tool.parameters), "strict": tool.strict}
 
 
-def _messages(asked: ResponseBody) -> tuple[ChatMessage, ...]:
-    conversation = ConversationReader("input")
-    if asked.instructions is not None:
-        conversation.add(ChatMessage(role="system", text=asked.instructions), "instructions")
+def _messages(asked: ResponseBody, reading: Reading) -> tuple[ChatMessage, ...]:
+    earlier = None
+    if name := asked.previous_response_id:
+        earlier = reading.recall(name)
+        if earlier is None:
+            raise unknown_answer(name, "previous_response_id")
+    conversation = ConversationReader("input", begin_again(earlier, asked.instructions))
     if isinstance(asked.input, str):
         conversation.add(ChatMessage(role="user", text=asked.input), "input")
         return conversation.end()
     for at, item in enumerate(asked.input):
-        _add_item(item, conversation, f"input.{at}")
+        if isinstance(item, _Reference):
+            _add_reference(item.id, reading, conversation, f"input.{at}.id")
+        else:
+            _add_item(item, conversation, f"input.{at}")
     return conversation.end()
 
 
+def _add_reference(name: str, reading: Reading, conversation: ConversationReader, where: str) -> None:
+    """Add an item of an earlier answer: its text, or one of its calls."""
+    earlier = reading.recall(name)
+    said = None if earlier is None else earlier.messages[-1]
+    number = name.rpartition("_")[2] if name.startswith("fc_") else ""
+    if said is None or (number and int(number) >= len(said.calls)):
+        raise unknown_answer(name, where)
+    if number:
+        _add_call(said.calls[int(number)], conversation, where)
+    else:
+        conversation.add(replace(said, calls=()), where)
+
+
 def _add_item(
-    item: _SystemItem | _UserItem | _AssistantItem | _FunctionCallItem | _Output | _Reference,
+    item: _SystemItem | _UserItem | _AssistantItem | _FunctionCallItem | _Output | _Thought,
     conversation: ConversationReader,
     where: str,
 ) -> None:
@@ -497,7 +535,7 @@ def _add_item(
         said = ChatMessage(role="tool", text=text, images=images, answers=item.call_id)
         conversation.add(said, f"{where}.call_id")
         conversation.check_tool(item.name, item.call_id, f"{where}.name")
-    elif not isinstance(item, _Reference):
+    elif not isinstance(item, _Thought):
         text, images = split_content(item.content)
         role: Literal["system", "user", "assistant"] = "system" if isinstance(item, _SystemItem) else item.role
         conversation.add(ChatMessage(role=role, text=text, images=images), where)

@@ -35,6 +35,8 @@ class _Choice:
     """One choice on its way."""
 
     screen: Screen
+    opened: PromptOpened | None = None
+    """The prompt that is to be echoed, until something else leaves."""
     waiting: list[TokensDrawn] = field(default_factory=list)
     """Events with tokens, which leave when the whole choice may."""
     given: str = ""
@@ -85,10 +87,15 @@ class AnswerScreen:
         """The events that may leave. A Refusal where nothing more may; AskStable if `may_move` and nothing has left."""
         async for event in drawn:
             choice = self._choices[event.index]
+            if isinstance(event, PromptOpened):
+                choice.opened = event if self._ask.drawing.echo else None
             if choice.cut or isinstance(event, PromptOpened):
                 continue
             async with aclosing(self._event(choice, event, may_move=may_move)) as allowed:
                 async for one in allowed:
+                    if choice.opened is not None:  # only now is it certain whose answer it begins
+                        yield choice.opened
+                        choice.opened = None
                     yield one
             if all(each.cut for each in self._choices):
                 return

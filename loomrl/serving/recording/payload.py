@@ -58,6 +58,7 @@ def _redact_record(record: CallRecord, redaction: Redaction) -> CallRecord:
         record,
         messages=tuple(_said(one, redaction) for one in record.messages),
         prompt=text(record.prompt) if isinstance(record.prompt, str) else None,
+        prefill=text(record.prefill),
         tools=tuple(_tool(one, redaction) for one in record.tools),
         tool_choice=text(record.tool_choice),
         drawing=replace(
@@ -95,8 +96,9 @@ def _tool(one: ToolSpec, redaction: Redaction) -> ToolSpec:
 
 
 def _hidden(record: CallRecord, redaction: Redaction) -> bool:
-    """True if an answer has a finding once a stop string is put back, which only its tokens have."""
-    return any(redaction.finds(one.text + stop) for one in record.choices for stop in record.drawing.stop if one.text)
+    """True if an answer has a finding with its beginning or a stop string, which only its tokens have."""
+    parts = [(record.prefill, stop) for stop in (*record.drawing.stop, "") if stop or record.prefill]
+    return any(redaction.finds(begun + one.text + stop) for one in record.choices for begun, stop in parts if one.text)
 
 
 def unpack_value(data: bytes, form: Any) -> Any:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loomrl.canonical import canonical_json
 from loomrl.safety.placeholder import drop_numbers
-from loomrl.serving.call import ChatMessage, ChatRequest, Drawing, ToolCall, ToolSpec
+from loomrl.serving.call import ChatMessage, ChatRequest, Drawing, Prompt, ToolCall, ToolSpec
 from loomrl.serving.policy import Picture
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.thread import RecordedAnswer, answer_mark, marks
@@ -93,7 +93,11 @@ class CallRecord(CallOrigin):
     begins: int
     """Messages of the conversation before the new ones."""
     messages: tuple[ChatMessage, ...]
-    prompt: str | tuple[int, ...] | None = None
+    prompt: Prompt | None = None
+    prefill: str = ""
+    """The beginning of the answers, which the caller had written."""
+    instructed: bool = False
+    """The thread's first message is the caller's instructions."""
     tools: tuple[ToolSpec, ...] = ()
     """Those of a whole thread are with its first call."""
     tool_choice: str = "auto"
@@ -173,6 +177,8 @@ def make_recorded(call: CallToRecord, parent: RecordedAnswer | None) -> Recorded
         begins=begins,
         messages=ask.messages[begins:],
         prompt=ask.prompt,
+        prefill=ask.prefill,
+        instructed=ask.instructed,
         tools=ask.tools if parent is None else (),
         tool_choice=ask.tool_choice,
         drawing=ask.drawing,
@@ -202,10 +208,18 @@ def make_answers(call: RecordedCall, parent: RecordedAnswer | None) -> list[Reco
             opened_T=call.opened_T(at),
             ids_T=columns.ids_T,
             pictures=tuple(Picture(png=png, start=start) for png, start in zip(images, words.sights, strict=False)),
+            said=(*record.messages, _answer(record, words)),
+            instructed=record.instructed,
             parent=parent,
         )
         for at, (words, columns) in enumerate(zip(record.choices, call.columns, strict=False))
     ]
+
+
+def _answer(record: CallRecord, words: Words) -> ChatMessage:
+    """The answer as its caller has it."""
+    text = record.prefill + (words.said if words.rule else words.text)
+    return ChatMessage(role="assistant", text=text, calls=words.calls)
 
 
 def _columns(call: CallToRecord, at: int, before: bytes) -> Columns:
@@ -213,7 +227,7 @@ def _columns(call: CallToRecord, at: int, before: bytes) -> Columns:
     first = call.choices[0]
     repeated = at > 0 and np.array_equal(choice.opened_T, first.opened_T)
     return Columns(
-        mark=answer_mark(before, choice.text, choice.calls) if before and not choice.rule else b"",
+        mark=answer_mark(before, call.ask.prefill + choice.text, choice.calls) if before and not choice.rule else b"",
         opened_T=None if repeated else choice.opened_T,
         ids_T=choice.ids_T,
         logprobs_T=choice.logprobs_T,

@@ -156,7 +156,7 @@ def _add_turn(call: RecordedCall, at: int, parent: _Tip | None) -> _Tip:
         ids_T = np.concatenate([before_T, opened_T, drawn.ids_T])
         shown_T = opened_T if extends else np.concatenate([before_T, opened_T])
         tokens = Tokens.sampled(shown_T, drawn.ids_T, drawn.logprobs_T, drawn.versions_T, shifts_T=drawn.shifts_T)
-    action = _action(words)
+    action = call.record.prefill + _action(words)
     thread.turns.append(Turn(new if extends else (*before, *new), action, tokens=tokens))
     thread.names.append(f"{call.record.id}/{words.index}")
     return _Tip(thread, len(thread.turns) - 1, (*before, *new, Message("assistant", action)), ids_T)

@@ -6,29 +6,33 @@ All dialects take this way; a dialect is only the wire format at both ends.
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import msgspec
 
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.call import ChatAnswer, ChatRequest, ChoiceClosed, Event, Gathered, Heading, Usage
-from loomrl.serving.dialect.dialect import Dialect
+from loomrl.serving.call import AnswerChoice, ChatAnswer, ChatRequest, ChoiceClosed, Event, Gathered, Heading, Usage
+from loomrl.serving.dialect.dialect import Dialect, Reading, references
 from loomrl.serving.dispatch import ArmReplica, Begun, apply_preference, begin, candidates, close, next_event
 from loomrl.serving.gateway import UNSEEN, Gateway, Observed, log_refusal, observing
 from loomrl.serving.monitor.monitor import AnswerOrigin
 from loomrl.serving.monitor.watch import AnswerScreen, AskStable
 from loomrl.serving.recording.record import CallToRecord, SpokenChoice
 from loomrl.serving.refusal import Refusal, RefusalCause
+from loomrl.serving.repeat import merge
 from loomrl.serving.request import Caller, HttpReply, HttpRequest, read_json
 from loomrl.serving.split import shadows, stable
-from loomrl.serving.thread import KnownBeginning, continuation
+from loomrl.serving.thread import KnownBeginning, RecalledConversation, continuation
 from loomrl.store.endpoints import Endpoint, Role, State
 
 log = redacted_logger(__name__)
 LARGE = 1 << 17
 """Bytes from which a body is read in a thread: pictures and long lists would keep other callers waiting."""
+MOST_RECALLED = 1024
+"""Earlier answers that a request may name."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -56,7 +60,7 @@ async def answer_chat(gateway: Gateway, dialect: Dialect, request: HttpRequest, 
     caller = await gateway.keys.caller(request.token, scope="act")
     deadline = gateway.deadline()
     body = await request.body(gateway.settings.max_bytes)
-    ask = await asyncio.to_thread(_read, dialect, body) if len(body) > LARGE else _read(dialect, body)
+    ask = await _read(gateway, dialect, body, caller, reply)
     endpoint = gateway.find_endpoint(ask.model, caller)
     session = caller.session or request.session or await _find_session(gateway, ask, caller)
     named = session or uuid.uuid4().hex
@@ -75,8 +79,28 @@ async def answer_chat(gateway: Gateway, dialect: Dialect, request: HttpRequest, 
         await request.run_unless_gone(_answer(gateway, dialect, ask, call, caller, reply))
 
 
-def _read(dialect: Dialect, body: bytes) -> ChatRequest:
-    return dialect.read(read_json(body))
+async def _read(gateway: Gateway, dialect: Dialect, body: bytes, caller: Caller, reply: HttpReply) -> ChatRequest:
+    """The request, with the conversations that it names."""
+    large = len(body) > LARGE
+    raw = await asyncio.to_thread(read_json, body) if large else read_json(body)
+    ignored: list[str] | None = [] if gateway.settings.unknown == "ignore" else None
+    reading = Reading(await _recall(gateway, raw, caller), ignored)
+    ask = await asyncio.to_thread(dialect.read, raw, reading) if large else dialect.read(raw, reading)
+    reply.ignored = tuple(ignored or ())
+    return ask
+
+
+async def _recall(gateway: Gateway, raw: Mapping[str, Any], caller: Caller) -> Mapping[str, RecalledConversation]:
+    """The conversations on record that a request names by ids of answers, as far as they are the caller's."""
+    recorder = gateway.recorder
+    calls = references(raw)
+    if not calls or recorder is None:
+        return {}
+    if len(calls) > MOST_RECALLED:
+        message = f"{len(calls)} answers are named, more than {MOST_RECALLED}: send the conversation itself."
+        raise Refusal(RefusalCause.INVALID, message)
+    found = {call: await recorder.recall(call, key=caller.key) for call in calls}
+    return {call: one for call, one in found.items() if one is not None}
 
 
 async def _find_session(gateway: Gateway, ask: ChatRequest, caller: Caller) -> str:
@@ -89,7 +113,7 @@ async def _find_session(gateway: Gateway, ask: ChatRequest, caller: Caller) -> s
 async def _answer(
     gateway: Gateway, dialect: Dialect, ask: ChatRequest, call: ChatCall, caller: Caller, reply: HttpReply
 ) -> None:
-    conversation = await open_conversation(gateway, ask, call)
+    conversation = await (_open_prompts if ask.further else open_conversation)(gateway, ask, call)
     reply.heading = conversation.heading
     reply.is_recorded = conversation.is_recorded
     try:
@@ -105,7 +129,7 @@ async def _answer(
         gateway.keys.spent(caller, reply.usage.prompt + reply.usage.completion)
 
 
-async def _stream(dialect: Dialect, ask: ChatRequest, conversation: "ChatAnswering", reply: HttpReply) -> None:
+async def _stream(dialect: Dialect, ask: ChatRequest, conversation: "Answering", reply: HttpReply) -> None:
     """The stream begins with the first event that may leave: until then another arm may answer, or a refusal."""
     stream = dialect.stream(ask)
     try:
@@ -124,6 +148,22 @@ async def _stream(dialect: Dialect, ask: ChatRequest, conversation: "ChatAnsweri
     await reply.end(stream.finish(conversation.usage))
 
 
+async def _open_prompts(gateway: Gateway, ask: ChatRequest, call: ChatCall) -> "PromptsAnswering":
+    """The answers to all prompts of a request, once the first tokens of each are here."""
+    asks = [replace(ask, prompt=prompt, further=()) for prompt in (ask.prompt, *ask.further)]
+    calls = [call, *(replace(call, id=uuid.uuid4().hex) for _ in ask.further)]
+    opening = [asyncio.create_task(open_conversation(gateway, *pair)) for pair in zip(asks, calls, strict=True)]
+    try:
+        return PromptsAnswering(await asyncio.gather(*opening), each=ask.drawing.n)
+    except BaseException:
+        for task in opening:
+            task.cancel()
+        for one in await asyncio.gather(*opening, return_exceptions=True):
+            if isinstance(one, ChatAnswering):
+                await one.close()
+        raise
+
+
 async def open_conversation(gateway: Gateway, ask: ChatRequest, call: ChatCall) -> "ChatAnswering":
     """The conversation, once its first tokens are here."""
     endpoint = call.endpoint
@@ -134,19 +174,22 @@ async def open_conversation(gateway: Gateway, ask: ChatRequest, call: ChatCall) 
         ask = apply_preference(ask, options[0].policy.about, endpoint.name)
     known = None
     recorder = gateway.recorder
-    takes = recorder is not None and await recorder.takes(endpoint.name, ask)
+    is_read_only = ask.drawing.max_tokens == 0  # nothing is drawn, so that there is nothing to keep or compare
+    takes = recorder is not None and not is_read_only and await recorder.takes(endpoint.name, ask)
     # a session that was named for this call has nothing on record, and need not be read
     if recorder is not None and takes and ask.prompt is None and not call.is_new:
         known = await recorder.find_beginning(call.session, ask, key=call.key)
     if endpoint.state is not State.SERVING and known is None:
         message = f"Endpoint {endpoint.name!r} is being drained: it takes no new conversations."
         raise Refusal(RefusalCause.UNAVAILABLE, message)
-    observed = gateway.observe(endpoint, options, call.unit, session=call.session, key=call.key)
+    observed = UNSEEN
+    if not is_read_only:
+        observed = gateway.observe(endpoint, options, call.unit, session=call.session, key=call.key)
     with observing(observed):
         begun = await begin(options, continuation(ask, known), endpoint=endpoint, deadline=call.deadline)
     observed.first(begun.candidate)
     # after the first token, so that shadows do not delay the arm that answers
-    for arm in shadows(endpoint.name, endpoint.arms, call.unit):
+    for arm in () if is_read_only else shadows(endpoint.name, endpoint.arms, call.unit):
         for policy in gateway.view.replicas(arm.policy)[:1]:
             gateway.run_later(_ask_shadow(gateway, ArmReplica(arm, policy), ask, call))
     return ChatAnswering(gateway, ask, replace(call, observed=observed), known=known, begun=begun, is_recorded=takes)
@@ -166,6 +209,75 @@ async def _ask_shadow(gateway: Gateway, candidate: ArmReplica, ask: ChatRequest,
         await conversation.record()
     except Refusal as refusal:
         log.info("Shadow %s did not answer: %s", candidate.arm.name, refusal)
+
+
+class Answering(Protocol):
+    """A call from its first event to its record."""
+
+    heading: Heading
+    is_recorded: bool
+
+    def events(self) -> AsyncGenerator[Event, None]:
+        """The events that may leave; a Refusal if the answer breaks off. What was sampled by then is recorded."""
+
+    async def whole(self) -> ChatAnswer:
+        """The answer, once it is complete; a Refusal if it breaks off."""
+
+    @property
+    def usage(self) -> Usage:
+        """Counts up to now."""
+
+    async def record(self) -> None:
+        """Record the call: durably before this returns, or in the background, as the mode says."""
+
+
+class PromptsAnswering:
+    """The answers to the prompts of one request, each a call of its own, as one."""
+
+    def __init__(self, answers: Sequence["ChatAnswering"], *, each: int) -> None:
+        """`each`: the number of answers to a prompt."""
+        self._answers = answers
+        self._each = each
+        self.heading = answers[0].heading
+        self.is_recorded = answers[0].is_recorded
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """The events of all, numbered through."""
+        async with aclosing(merge([self._numbered(place) for place in range(len(self._answers))])) as events:
+            async for event in events:
+                yield event
+
+    async def whole(self) -> ChatAnswer:
+        """All answers."""
+        choices = await gather_choices(self.events(), self._each * len(self._answers))
+        return ChatAnswer(heading=self.heading, choices=choices, usage=self.usage)
+
+    @property
+    def usage(self) -> Usage:
+        """The sums."""
+        counts = [answer.usage for answer in self._answers]
+        prompt, cached, completion = (
+            sum(getattr(one, name) for one in counts) for name in ("prompt", "cached", "completion")
+        )
+        return Usage(prompt=prompt, cached=cached, completion=completion)
+
+    async def record(self) -> None:
+        """Record every call."""
+        await asyncio.gather(*(answer.record() for answer in self._answers))
+
+    async def _numbered(self, place: int) -> AsyncGenerator[Event, None]:
+        async with aclosing(self._answers[place].events()) as events:
+            async for event in events:
+                yield replace(event, index=event.index + place * self._each)
+
+
+async def gather_choices(events: AsyncGenerator[Event, None], count: int) -> tuple[AnswerChoice, ...]:
+    """The whole choices of an answer."""
+    gathered = [Gathered() for _ in range(count)]
+    async with aclosing(events):
+        async for event in events:
+            gathered[event.index].add(event)
+    return tuple(each.choice() for each in gathered)
 
 
 class ChatAnswering:
@@ -232,10 +344,13 @@ class ChatAnswering:
 
     async def whole(self) -> ChatAnswer:
         """The answer, once it is complete; a Refusal if it breaks off."""
-        gathered = [Gathered() for _ in self._choices]
-        async for event in self.events():
-            gathered[event.index].add(event)
-        return ChatAnswer(heading=self.heading, choices=tuple(each.choice() for each in gathered), usage=self.usage)
+        choices = await gather_choices(self.events(), len(self._choices))
+        return ChatAnswer(heading=self.heading, choices=choices, usage=self.usage)
+
+    async def close(self) -> None:
+        """Give up an answer that no event was taken of."""
+        self._begun.span.end()
+        await close(self._begun.rest)
 
     @property
     def usage(self) -> Usage:

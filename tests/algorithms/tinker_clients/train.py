@@ -51,19 +51,26 @@ batches = [
     for batch in json.loads(data)
 ]
 losses = []
-for batch in batches:
+adam = types.AdamParams(learning_rate=0.01, beta1=0.9, beta2=0.95, eps=1e-8)
+for batch in batches[:-1]:
     computed = training.forward_backward(batch, "cross_entropy")
     losses.append(computed.result().metrics["loss:sum"])
     server.kill()
-    training.optim_step(types.AdamParams(learning_rate=0.01, beta1=0.9, beta2=0.95, eps=1e-8)).result()
+    training.optim_step(adam).result()
     server.kill()
+computed = training.forward_backward(batches[-1], "cross_entropy")
+stepped = training.optim_step(adam)
+server.kill()  # sent or not, done or not
+losses.append(computed.result().metrics["loss:sum"])
+stepped.result()
+server.kill()
 
 
 def doubled(data, logprobs):
     loss = sum(
         -2 * (logp * each.loss_fn_inputs["weights"].to_torch()).sum() for each, logp in zip(data, logprobs, strict=True)
     )
-    return loss, {"own": float(loss)}
+    return loss, {"own": loss.item()}
 
 
 custom = training.forward_backward_custom(batches[0], doubled).result()

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from loomrl.config.basic import Seconds
 from loomrl.errors import ConfigError, EpisodeError, PolicyError, ScorerError, failure_from
 from loomrl.gym.adapters.family import declare
 from loomrl.gym.adapters.harness.nursery import (
@@ -72,6 +73,8 @@ class Agent(Config):
     """The Python for it; empty is ours."""
     preload: tuple[str, ...] | None = None
     """Modules imported once for all attempts. None: those that the agent's file imports at its top."""
+    preload_s: Seconds = 60.0
+    """Time for these imports."""
     path: tuple[str, ...] = ()
     """Folders of further modules."""
     env: dict[str, str] = Field({})
@@ -83,8 +86,10 @@ class Agent(Config):
             raise ValueError(
                 "an agent is a command or python, one of the two: {python: agent.py}, {command: [./agent]}"
             )
-        if self.command and (self.arguments or self.interpreter or self.preload or self.path):
-            raise ValueError("arguments, interpreter, preload and path are for agents with python: leave them out")
+        if self.command and {"arguments", "interpreter", "preload", "preload_s", "path"} & self.model_fields_set:
+            raise ValueError(
+                "arguments, interpreter, preload, preload_s and path are for agents with python: leave them out"
+            )
         return self
 
     @property
@@ -105,7 +110,7 @@ class Agent(Config):
             return open_nursery()
         modules = self.preload if self.preload is not None else imports_of(self.file)
         lazy = [each for name in modules for each in LAZY.get(name.partition(".")[0], ())]
-        return open_nursery(self.interpreter, [*modules, *lazy], self._path)
+        return open_nursery(self.interpreter, [*modules, *lazy], self._path, env=self.env, start_s=self.preload_s)
 
     @property
     def _path(self) -> tuple[str, ...]:
@@ -371,6 +376,9 @@ def _failure(ended: Ended, spoken: AgentTranscript, *, truncated: bool, scores_s
         return Failure(AGENT, "Overflow", f"the agent wrote more than output_bytes to standard output.{said}")
     if ended.ended is AgentEnding.CROWD:
         return Failure(AGENT, "Crowd", f"the agent started more processes than `processes` allows.{said}")
+    if not spoken.turns and spoken.refused:
+        count = "the agent's only call was" if spoken.refused == 1 else f"all {spoken.refused} calls of the agent were"
+        return Failure(AGENT, "Refused", f"{count} refused, the last with {spoken.refusal}{said}")
     if not truncated and ended.status < 0:
         return Failure(AGENT, "Signal", f"the agent was ended by signal {-ended.status}.{said}")
     if not truncated and ended.status and not scores_status:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from loomrl.errors import ConfigError, EpisodeError
@@ -29,7 +30,7 @@ SECONDS = struct.Struct("<d")
 ADD_S = 1.0
 """Interval at which an agent's time is extended by that in which its engine worked for others."""
 START_S = 60.0
-"""Time for the imports of a new nursery. Machines under full load need many seconds."""
+"""Time for the imports of a new nursery, by default. Machines under full load need many seconds."""
 PROCESSES = 2048
 """Most processes of all agents together, enforced by the kernel where this process may make a cgroup."""
 ALL_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -93,14 +94,17 @@ class Ended:
 class Nursery:
     """One warm interpreter and the agents forked from it. They end with this process, whichever way it ends."""
 
-    def __init__(self, python: str, modules: Sequence[str], path: Sequence[str]) -> None:
+    def __init__(
+        self, python: str, modules: Sequence[str], path: Sequence[str], *, env: Mapping[str, str], start_s: float
+    ) -> None:
         self._control, theirs = socket.socketpair()
+        own_path = (*path, env.get("PYTHONPATH"))
         try:
             self._process = subprocess.Popen(
                 [python, str(GUEST), json.dumps(modules)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                env={**plain_environment(), "PYTHONPATH": os.pathsep.join(path)},
+                env={**plain_environment(), **env, "PYTHONPATH": os.pathsep.join(filter(None, own_path))},
                 cwd="/",
                 start_new_session=True,
             )
@@ -111,14 +115,17 @@ class Nursery:
         self._group = make_cgroup(f"loomrl-agents-{self._process.pid}", memory=ALL_MEMORY, processes=PROCESSES)
         if self._group is not None:
             self._group.add(self._process.pid)
-        self._control.settimeout(START_S)
+        self._control.settimeout(start_s)
         try:
             ready = self._control.recv(1)
         except TimeoutError:
             ready = b""
         weakref.finalize(self, _end, self._control, self._process, self._group)
         if not ready:
-            raise EpisodeError(f"{python}: the agents' interpreter did not start within {START_S:g} s.")
+            raise EpisodeError(
+                f"{python}: the agents' interpreter has not imported {', '.join(modules) or 'anything'} within "
+                f"{start_s:g} s. Raise agent.preload_s, or name fewer modules in agent.preload."
+            )
 
     @property
     def alive(self) -> bool:
@@ -179,9 +186,16 @@ class Lost(Exception):
     """An agent whose keeper was killed, as only the agent itself does."""
 
 
-def open_nursery(python: str = "", modules: Sequence[str] = (), path: Sequence[str] = ()) -> Nursery:
-    """The nursery of this process for these imports; a new one if it has died."""
-    key = (python or sys.executable, tuple(modules), tuple(path))
+def open_nursery(
+    python: str = "",
+    modules: Sequence[str] = (),
+    path: Sequence[str] = (),
+    *,
+    env: Mapping[str, str] = MappingProxyType({}),
+    start_s: float = START_S,
+) -> Nursery:
+    """The nursery of this process for these imports in this environment; a new one if it has died."""
+    key = (python or sys.executable, tuple(modules), tuple(path), tuple(sorted(env.items())), start_s)
     nursery = _nursery(*key)
     if not nursery.alive:
         _nursery.cache_clear()
@@ -190,8 +204,10 @@ def open_nursery(python: str = "", modules: Sequence[str] = (), path: Sequence[s
 
 
 @cache
-def _nursery(python: str, modules: tuple[str, ...], path: tuple[str, ...]) -> Nursery:
-    return Nursery(python, modules, path)
+def _nursery(
+    python: str, modules: tuple[str, ...], path: tuple[str, ...], env: tuple[tuple[str, str], ...], start_s: float
+) -> Nursery:
+    return Nursery(python, modules, path, env=dict(env), start_s=start_s)
 
 
 def plain_environment() -> dict[str, str]:

@@ -45,6 +45,10 @@ class AgentTranscript:
     """Further threads of the same attempt."""
     overrun: str = ""
     """The limit that was reached: `calls`, `tokens`, or `context`."""
+    refused: int = 0
+    """Refused calls."""
+    refusal: str = ""
+    """The last of them: its status and message."""
     failure: Failure | None = None
     """The policy's own failure, of which an agent sees only a refused call."""
 
