@@ -170,7 +170,7 @@ SLOW = pytest.mark.slow
     [
         ("openai_node.mjs", 4, 4),
         ("anthropic_node.mjs", 2, 2),
-        ("ai_sdk.mjs", 8, 12),
+        ("ai_sdk.mjs", 8, 9),
         ("openai_agents_node.mjs", 4, 4),
         ("langgraph_node.mjs", 4, 4),
         ("instructor_extract.py", 0, 4),
