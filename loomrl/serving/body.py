@@ -192,7 +192,8 @@ def _refusal(form: type[Body], raw: Any, fault: ErrorDetails) -> Refusal:
     kind = fault["type"]
     message = fault["msg"]
     if kind == "extra_forbidden":
-        message = f"the field is unknown, or not supported.{did_you_mean(path[-1], _names(form))}"
+        others = [name for name in _names(form) if name != path[-1]]  # it may be known in another place
+        message = f"the field is unknown, or not supported.{did_you_mean(path[-1], others)}"
     elif kind == "missing":
         message = "the field is missing."
     elif kind in ("type", "role"):

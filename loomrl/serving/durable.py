@@ -61,6 +61,8 @@ class _Recent(OpenSession):
     after: int = 0
     """Calls of other processes are known up to here."""
     checked_at: float = 0.0
+    written: bool = False
+    """It is on record, unless it was deleted there."""
 
 
 def open_recorder(
@@ -167,6 +169,7 @@ class StoreRecorder(Recorder):
         keeping = recent.extend(call)
         self._add(recent, keeping.new)
         await self._writer.do(keeping, failed=partial(self._forget_unwritten, recent, keeping.new))
+        recent.written = True
 
     @override
     async def keep_acts(self, new: NewActs) -> None:
@@ -231,6 +234,9 @@ class StoreRecorder(Recorder):
             stored = await self._read(SESSIONS.find, self._db, session)
             if stored is not None:
                 self._update(recent, stored)
+            elif recent.written and self._recent.get(session) is recent:
+                self._forget(session)  # a person whose data was deleted is not remembered here
+                return None
         return recent
 
     async def _load(self, session: str) -> _Recent | None:
@@ -259,6 +265,7 @@ class StoreRecorder(Recorder):
         recent.endpoint = stored.endpoint
         recent.has_ended = stored.state != "open"
         recent.checked_at = self._clock()
+        recent.written = True
 
     def _remember(self, recent: _Recent) -> _Recent:
         self._recent[recent.id] = recent

@@ -2,28 +2,35 @@
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
-from loomrl.config import Sampling
+from loomrl.config import Sampling, ServingExperiment
 from loomrl.inference.chat import ChatTemplate
 from loomrl.inference.engine import Request
 from loomrl.inference.policy import Voice
 from loomrl.inference.torch import network
 from loomrl.inference.torch.engine import TorchEngine
+from loomrl.load import load_any
+from loomrl.serving.deployment.front import Front, FrontSettings
+from loomrl.serving.deployment.process import check_of, settings_of
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.gateway import GatewaySettings
 from loomrl.serving.recorder import MemoryRecorder, Recorder
+from loomrl.serving.refusal import Refusal
 from loomrl.serving.request import Caller
 from loomrl.serving.speech import LanguageServedPolicy
 from loomrl.types import Source
 from tests.inference.sample_models import logprobs, tiny_model, tiny_tokenizer
+from tests.needs import needs
 from tests.serving.local_gateway import LocalGateway, NoKeys
 from tests.serving.scripted import Adder
 
@@ -134,7 +141,11 @@ async def test_an_answer_continues_what_the_caller_began() -> None:
         streamed = await gateway.client.post(MESSAGES, json={**more, "messages": begun, "stream": True})
         events = [json.loads(line[6:]) for line in streamed.text.splitlines() if line.startswith("data: ")]
         assert "".join(one["delta"]["text"] for one in events if one["type"] == "content_block_delta") == expected
-        # without a word of continuing, the assistant speaks again
+        # without a word of continuing, the assistant speaks again, after its own ids
+        one = await gateway.post(f"/sessions/s{CHAT}", {**more, "messages": [USER]})
+        said = {"role": "assistant", "content": one["choices"][0]["message"]["content"]}
+        two = await gateway.post(f"/sessions/s{CHAT}", {**more, "messages": [USER, said]})
+        assert two["usage"]["prompt_tokens_details"]["cached_tokens"] == one["usage"]["total_tokens"]
         again = await gateway.post("/tokenize", {"messages": begun, "model": "m"})
         assert again["count"] > len(ids)
         assert (await gateway.refused(CHAT, {**more, "messages": [USER], "continue_final_message": True}))[0] == 400
@@ -343,6 +354,8 @@ async def test_tokens_are_counted_and_shown_as_the_policy_reads_them() -> None:
         much = await gateway.post(f"{MESSAGES}/count_tokens", {**told, "messages": [{**USER, "content": "é" * 5000}]})
         assert much["input_tokens"] > CONTEXT, "a count says how much too long it is"
         assert (await gateway.refused("/detokenize", {"model": "m", "tokens": [10**6]}))[0] == 400
+        both = {"model": "m", "prompt": "a", "messages": [USER]}
+        assert (await gateway.refused("/tokenize", both))[:2] == (400, "prompt")
         assert (await gateway.refused("/tokenize", {"model": "m", "prompt": "a", "add_special_tokens": False}))[
             0
         ] == 400
@@ -373,8 +386,23 @@ async def test_unknown_fields_are_refused_or_ignored_by_name() -> None:
         # what is wrong is not unknown
         assert (await gateway.refused(CHAT, {"model": "m", "messages": [{"role": "user"}]}))[0] == 400
         assert (await gateway.refused(CHAT, {"model": "m", "messages": [USER], "temperature": 9}))[0] == 400
+        counted = await gateway.client.post("/tokenize", json={"model": "m", "messages": [{**USER, "mood": 1}]})
+        assert counted.headers["x-loomrl-ignored"] == "messages.0.mood"
         many = {f"field{at}": 0 for at in range(65)}
         assert (await gateway.refused(CHAT, {"model": "m", "messages": [USER], **many}))[0] == 400
+
+
+def test_the_service_is_told_by_its_experiment_and_refusals_name_options_that_exist() -> None:
+    def serving(*more: str) -> ServingExperiment:
+        found = load_any([], ["kind=serving", "name=x", "arms=[{what: folder}]", *more])
+        assert isinstance(found, ServingExperiment)
+        return found
+
+    assert settings_of(serving("unknown=ignore")).unknown == "ignore"
+    with pytest.raises(Refusal, match=r"allowed_hosts=\[evil.example\]") as refused:
+        check_of(serving(), ())("GET", {"host": "evil.example:80"})
+    (option,) = re.findall(r"allowed_hosts=\S+\]", str(refused.value))
+    check_of(serving(option), ())("GET", {"host": "evil.example:80"})
 
 
 # -- HTTP ------------------------------------------------------------------------------------------------------------
@@ -433,3 +461,27 @@ async def test_an_offer_of_http_2_is_ignored() -> None:
         found = await asyncio.to_thread(raw, gateway.url, http(CHAT, body, **offer), http(CHAT, body))
     assert found.count(b"HTTP/1.1 200 OK") == 2
     assert found.count(b"chat.completion") == 2
+
+
+@needs("HAProxy")
+async def test_the_front_passes_all_of_it_on(unused_tcp_port: int) -> None:
+    body = {"model": "m", "messages": [USER], "max_tokens": 3}
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABk"}
+    async with served(settings=GatewaySettings(unknown="ignore")) as gateway:
+        front = Front(FrontSettings(host="127.0.0.1", port=unused_tcp_port))
+        await front.start()
+        await front.follow([gateway.url.removeprefix("http://")])
+        try:
+            async with httpx.AsyncClient(base_url=front.url) as client:
+                assert (await client.get(CHAT)).headers["allow"] == "POST"
+                counted = await client.post("/tokenize", json={"model": "m", "prompt": "What"})
+                assert counted.json()["tokens"] == words().plain("What").tolist()
+                odd = await client.post(CHAT, json={**body, "verbosity": "low"})
+                assert odd.headers["x-loomrl-ignored"] == "verbosity"
+            old = await asyncio.to_thread(raw, front.url, http(CHAT, {**body, "stream": True}, "1.0"))
+            assert b"chunked" not in old.partition(b"\r\n\r\n")[0].lower()
+            assert old.endswith(b"data: [DONE]\n\n")
+            found = await asyncio.to_thread(raw, front.url, http(CHAT, body, **offer), http(CHAT, body))
+            assert found.count(b"chat.completion") == 2
+        finally:
+            await front.close()

@@ -18,7 +18,7 @@ from loomrl.serving.durable import StoreRecorder, StoreSettings, open_recorder
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.retention.sweep import DAY_S, Sweeper, SweepTerms
 from loomrl.store import LoomDB, open_store
-from loomrl.store.sessions import CALLS, SESSIONS, answers, opt_in, opt_out
+from loomrl.store.sessions import CALLS, SESSIONS, answers, delete_sessions, opt_in, opt_out
 from loomrl.types import End, Source
 from tests.serving.scripted import Desk, ask, reply, user
 from tests.serving.waiting import refuses
@@ -79,6 +79,27 @@ async def test_an_end_elsewhere_is_noticed_before_an_answer(opened: Opened, cloc
     clock.now += 11
     with refuses(RefusalCause.CONFLICT):
         await one.recorder.find_beginning("s", ask(user("a")))
+
+
+async def test_what_was_said_is_recalled_for_its_key_until_it_is_deleted(
+    opened: Opened, clock: Clock, store: LoomDB
+) -> None:
+    one, other = Desk(opened()), Desk(opened())
+    first = await one.call("s", ask(user("a")), id="1")
+    second = await one.call("s", ask(user("a"), reply(first), user("b")), id="2")
+    for desk in (one, other):
+        assert await desk.recorder.recall("2", key="stranger") is None
+        found = await desk.recorder.recall("2", key="key")
+        assert found is not None
+        assert [said.text.strip() for said in found.messages] == [
+            "a", first.choices[0].text.strip(), "b", second.choices[0].text.strip()
+        ]  # fmt: skip
+        assert await desk.recorder.recall("3", key="key") is None
+    with store.write() as connection:
+        delete_sessions(connection, ["s"])
+    clock.now += 11
+    for desk in (one, other):
+        assert await desk.recorder.recall("2", key="key") is None
 
 
 async def test_a_stranger_cannot_take_a_session_over_nor_disturb_it(opened: Opened) -> None:

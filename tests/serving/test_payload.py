@@ -38,7 +38,7 @@ def planted(draw: st.DrawFn) -> tuple[str, str]:
 
 
 PLACES = ["user", "system", "tool", "answer", "arguments", "said arguments", "description", "parameters", "name",
-          "stop", "form", "prompt", "id"]  # fmt: skip
+          "stop", "form", "prompt", "prefill", "id"]  # fmt: skip
 
 
 def call_with(place: str, text: str) -> CallToRecord:
@@ -54,7 +54,9 @@ def call_with(place: str, text: str) -> CallToRecord:
     messages += (ChatMessage(role="tool", text=at("tool"), answers=at("id")),)
     tool = ToolSpec(name=at("name"), description=at("description"), parameters={"x": {"default": at("parameters")}})
     drawing = Drawing(stop=(at("stop"),), form=Form("regex", at("form")))
-    asked = ChatRequest(model="m", messages=messages, tools=(tool,), drawing=drawing, user="u")
+    asked = ChatRequest(
+        model="m", messages=messages, prefill=at("prefill", ""), tools=(tool,), drawing=drawing, user="u"
+    )
     if place == "prompt":
         asked = replace(asked, messages=(), prompt=text)
     opened = np.array(encoded(text if place not in ("answer", "arguments") else "hello"), np.int32)

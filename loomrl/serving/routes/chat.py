@@ -80,12 +80,23 @@ async def answer_chat(gateway: Gateway, dialect: Dialect, request: HttpRequest, 
 
 
 async def _read(gateway: Gateway, dialect: Dialect, body: bytes, caller: Caller, reply: HttpReply) -> ChatRequest:
-    """The request, with the conversations that it names."""
-    large = len(body) > LARGE
-    raw = await asyncio.to_thread(read_json, body) if large else read_json(body)
+    raw = await asyncio.to_thread(read_json, body) if len(body) > LARGE else read_json(body)
+    return await read_request(gateway, dialect, raw, caller, reply, is_large=len(body) > LARGE)
+
+
+async def read_request(
+    gateway: Gateway,
+    dialect: Dialect,
+    raw: Mapping[str, Any],
+    caller: Caller,
+    reply: HttpReply,
+    *,
+    is_large: bool = False,
+) -> ChatRequest:
+    """The request with the conversations that it names; `reply` says which of its fields were left out."""
     ignored: list[str] | None = [] if gateway.settings.unknown == "ignore" else None
     reading = Reading(await _recall(gateway, raw, caller), ignored)
-    ask = await asyncio.to_thread(dialect.read, raw, reading) if large else dialect.read(raw, reading)
+    ask = await asyncio.to_thread(dialect.read, raw, reading) if is_large else dialect.read(raw, reading)
     reply.ignored = tuple(ignored or ())
     return ask
 

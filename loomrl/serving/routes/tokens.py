@@ -11,7 +11,7 @@ import msgspec
 from pydantic import Field
 
 from loomrl.serving.body import Body, Label, Whole, invalid, only, read_body
-from loomrl.serving.call import ChatRequest, Drawing, Prompt, PromptOpened
+from loomrl.serving.call import ChatRequest, Drawing, PromptOpened
 from loomrl.serving.dialect.anthropic import MessagesDialect
 from loomrl.serving.dialect.chat import ChatDialect
 from loomrl.serving.dispatch import apply_preference, begin, candidates, close
@@ -19,17 +19,23 @@ from loomrl.serving.gateway import Gateway
 from loomrl.serving.policy import About
 from loomrl.serving.refusal import Refusal, RefusalCause
 from loomrl.serving.request import Caller, HttpReply, HttpRequest, read_json
+from loomrl.serving.routes.chat import read_request
 from loomrl.serving.thread import continuation
 
 COUNT = "/v1/messages/count_tokens"
 LARGEST_ID = (1 << 31) - 1
 
 
-class _Text(Body):
+class _Shown(Body):
+    return_token_strs: bool = False
+    add_special_tokens: Annotated[Any, only(False)] = None
+    """The chat template has its own."""
+
+
+class _Text(_Shown):
     model: Label = ""
     prompt: str
     add_special_tokens: Annotated[Any, only(True)] = None
-    return_token_strs: bool = False
 
 
 class _Ids(Body):
@@ -55,25 +61,37 @@ async def answer_count(gateway: Gateway, request: HttpRequest, reply: HttpReply)
     caller, raw = await _begin(gateway, request)
     if wrong := next((name for name in ("max_tokens", "stream") if name in raw), None):
         raise invalid(wrong, "the field is unknown here: nothing is answered.")
-    found = await _read(gateway, MessagesDialect().read({**raw, "max_tokens": 1}), caller)
+    ask = await read_request(gateway, MessagesDialect(), {**raw, "max_tokens": 1}, caller, reply)
+    found = await _read(gateway, ask, caller)
     await reply.whole(200, msgspec.json.encode({"input_tokens": len(found.opened.ids_T)}))
 
 
 async def answer_tokenize(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
     """The ids of a text, or of a conversation up to its answer."""
     caller, raw = await _begin(gateway, request)
-    ask, shows = _conversation(raw) if "messages" in raw else _text(raw)
+    asked: _Shown
+    if "messages" in raw:
+        name = raw.get("model") or ""
+        rest = {field: value for field, value in raw.items() if field not in _Shown.model_fields}
+        asked = read_body(_Shown, {field: raw[field] for field in raw.keys() - rest.keys()})
+        ask = await read_request(gateway, ChatDialect(), {**rest, "model": name or "-"}, caller, reply)
+        ask = replace(ask, model=name)
+    else:
+        asked = text = read_body(_Text, raw)
+        ask = ChatRequest(model=text.model, prompt=text.prompt)
     found = await _read(gateway, ask, caller)
     ids = found.opened.ids_T.tolist()
     answer = {"count": len(ids), "max_model_len": found.about.context, "tokens": ids}
-    await reply.whole(200, msgspec.json.encode(answer | {"token_strs": found.texts if shows else None}))
+    await reply.whole(
+        200, msgspec.json.encode(answer | {"token_strs": found.texts if asked.return_token_strs else None})
+    )
 
 
 async def answer_detokenize(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
     """The text of ids."""
     caller, raw = await _begin(gateway, request)
     asked = read_body(_Ids, raw)
-    found = await _read(gateway, _prompt(asked.model, tuple(asked.tokens)), caller)
+    found = await _read(gateway, ChatRequest(model=asked.model, prompt=tuple(asked.tokens)), caller)
     text = b"".join(one.drawn.token for one in found.opened.tokens).decode(errors="replace")
     await reply.whole(200, msgspec.json.encode({"prompt": text}))
 
@@ -89,26 +107,6 @@ async def answer_embeddings(gateway: Gateway, request: HttpRequest, reply: HttpR
 async def _begin(gateway: Gateway, request: HttpRequest) -> tuple[Caller, Mapping[str, Any]]:
     caller = await gateway.keys.caller(request.token, scope="act")
     return caller, read_json(await request.body(gateway.settings.max_bytes))
-
-
-def _conversation(raw: Mapping[str, Any]) -> tuple[ChatRequest, bool]:
-    shows = raw.get("return_token_strs") or False
-    if not isinstance(shows, bool):
-        raise invalid("return_token_strs", "it must be true or false.")
-    if raw.get("add_special_tokens"):
-        raise invalid("add_special_tokens", "true is not supported. Only false is: the chat template has its own.")
-    rest = {name: value for name, value in raw.items() if name not in ("return_token_strs", "add_special_tokens")}
-    ask = ChatDialect().read({**rest, "model": raw.get("model") or "-"})
-    return replace(ask, model=raw.get("model") or ""), shows
-
-
-def _text(raw: Mapping[str, Any]) -> tuple[ChatRequest, bool]:
-    asked = read_body(_Text, raw)
-    return _prompt(asked.model, asked.prompt), asked.return_token_strs
-
-
-def _prompt(model: str, prompt: Prompt) -> ChatRequest:
-    return ChatRequest(model=model, prompt=prompt)
 
 
 async def _read(gateway: Gateway, ask: ChatRequest, caller: Caller) -> _ReadPrompt:
