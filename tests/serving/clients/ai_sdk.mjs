@@ -29,12 +29,11 @@ for (const provider of providers)
 
 const schema = z.object({ colour: z.enum(["red", "green", "blue"]), sure: z.boolean() });
 const verdicts = [];
+// The last provider asks for any JSON unless it is told that its server knows schemas.
 for (const provider of providers.slice(0, 3)) {
   const asked = { model: provider("tiny"), prompt: "Judge it." };
   const output = Output.object({ schema });
   verdicts.push((await generateText({ ...asked, output })).output, await streamText({ ...asked, output }).output);
   verdicts.push((await generateObject({ ...asked, schema })).object);
 }
-// The last provider asks for any JSON unless it is told that its server knows schemas.
-const any = await generateText({ model: providers[3]("tiny"), prompt: "Judge it.", output: Output.json() });
-console.log(JSON.stringify({ answers, verdicts, any: typeof any.output }));
+console.log(JSON.stringify({ answers, verdicts }));

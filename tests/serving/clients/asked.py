@@ -10,7 +10,7 @@ URL = sys.argv[1]
 QUESTIONS = ("What is 2 + 3?", "And 10 + 20?")
 
 
-class Verdict(BaseModel):
+class Verdict(BaseModel, extra="forbid"):
     """A judgement."""
 
     colour: Literal["red", "green", "blue"]
