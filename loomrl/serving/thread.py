@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.serving.call import ChatMessage, ChatRequest, ToolCall
+from loomrl.serving.call import ChatMessage, ChatRequest, ToolCall, ToolSpec
 from loomrl.serving.policy import Continuation, Picture
 
 Ids = NDArray[np.int32]
@@ -45,6 +45,8 @@ class RecalledConversation:
     messages: tuple[ChatMessage, ...]
     instructed: bool = False
     """The first message is the caller's instructions."""
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = "auto"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -65,6 +67,9 @@ class RecordedAnswer:
     """The new messages, the answer last."""
     instructed: bool = False
     """The thread's first message is the caller's instructions."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Those of the thread, with its first answer."""
+    tool_choice: str = "auto"
     parent: "RecordedAnswer | None" = None
     continued: bool = False
     redacted: bool = False
@@ -92,7 +97,12 @@ class RecordedAnswer:
     def recalled(self) -> "RecalledConversation":
         """All messages since the beginning of the thread."""
         way = self._way()
-        return RecalledConversation(tuple(said for one in way for said in one.said), instructed=way[0].instructed)
+        return RecalledConversation(
+            messages=tuple(said for one in way for said in one.said),
+            instructed=way[0].instructed,
+            tools=way[0].tools,
+            tool_choice=self.tool_choice,
+        )
 
     def _way(self) -> "list[RecordedAnswer]":
         way = [self]

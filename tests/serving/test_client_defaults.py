@@ -118,6 +118,14 @@ async def test_fields_that_mean_nothing_change_nothing() -> None:
         assert answer["content"][0]["text"] == plain["choices"][0]["message"]["content"]
         called = await gateway.post(MESSAGES, {**base, "model": "adder", "messages": [USER], "tools": [tool]})
         assert called["stop_reason"] == "tool_use"
+        call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+        part = {"type": "text", "text": "3", "role": "assistant", "refusal": None, "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": "c", "content": "3"}
+        for own, expected in (([call], 200), ([{**call, "id": "d"}], 400)):
+            repeats = {"role": "assistant", "content": [part], "tool_calls": own}
+            answer = {**result, "tool_call_id": own[0]["id"]}
+            asked = {**base, "model": "adder", "messages": [USER, repeats, answer]}
+            assert (await gateway.client.post(CHAT, json=asked)).status_code == expected
         wrong = {**named[1], "content": [{"type": "text", "text": "3", "role": "user"}]}
         status, where, _ = await gateway.refused(CHAT, {**base, "messages": [USER, wrong, USER]})
         assert (status, where) == (400, "messages.1.content.0.role")
@@ -311,6 +319,18 @@ async def test_anthropics_threads_continue_answers_on_record() -> None:
         thread = {"type": "continue", "previous_message_id": first["id"]}
         after = await gateway.post(MESSAGES, {**base, "messages": [USER], "thread": thread})
         assert (after["content"], after["usage"]) == (expected["content"], expected["usage"])
+        bare = await gateway.post(MESSAGES, {**base, "system": None, "messages": [USER], "thread": thread})
+        assert (bare["content"], bare["usage"]) == (expected["content"], expected["usage"]), "the thread has its system"
+        # as the SDK's tool runner: only what is new, neither tools nor system again
+        adding = {"model": "adder", "max_tokens": 9, "messages": [USER], "system": "Add."}
+        tool = {"name": "add", "description": "Sum.", "input_schema": ADD}
+        one = await gateway.post(MESSAGES, {**adding, "tools": [tool], "thread": {"type": "create"}})
+        result = {"type": "tool_result", "tool_use_id": one["content"][-1]["id"], "content": "3 + 4"}
+        thread = {"type": "continue", "previous_message_id": one["id"]}
+        turn = {"model": "adder", "max_tokens": 9, "messages": [{"role": "user", "content": [result]}]}
+        two = await gateway.post(MESSAGES, {**turn, "thread": thread})
+        assert (two["stop_reason"], two["content"][-1]["input"]) == ("tool_use", {"a": 3, "b": 4})
+        assert two["usage"]["cache_read_input_tokens"] > 0
         unknown = {**base, "messages": [USER], "thread": {**thread, "previous_message_id": "msg_x"}}
         answer = await gateway.client.post(MESSAGES, json=unknown)
         assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")

@@ -294,15 +294,18 @@ class MessagesDialect:
         tools = tuple(tool.tool() for tool in asked.tools)
         choice = asked.tool_choice
         name = f"tool:{choice.name}" if choice.type == "tool" else _CHOICES[choice.type]
-        check_tools(tools, name)
         earlier = _earlier(asked, reading)
+        if earlier is not None:  # what a thread began with holds where the request does not say it again
+            tools = tools or earlier.tools
+            name = name if "tool_choice" in asked.model_fields_set else earlier.tool_choice
+        check_tools(tools, name)
         conversation = _read_conversation(asked, earlier)
         prefill = conversation.take_prefill(name)
         return ChatRequest(
             model=asked.model,
             messages=conversation.end(),
             prefill=prefill,
-            instructed=asked.system is not None,
+            instructed=asked.system is not None or (earlier is not None and earlier.instructed),
             tools=tools,
             tool_choice=name,
             parallel_tool_calls=not choice.disable_parallel_tool_use,
@@ -439,8 +442,11 @@ def _earlier(asked: MessagesBody, reading: Reading) -> RecalledConversation | No
 
 
 def _read_conversation(asked: MessagesBody, earlier: RecalledConversation | None) -> ConversationReader:
-    system = None if asked.system is None else split_content(asked.system)[0]
-    conversation = ConversationReader("messages", begin_again(earlier, system))
+    if asked.system is not None:
+        before = begin_again(earlier, split_content(asked.system)[0])
+    else:
+        before = [] if earlier is None else list(earlier.messages)
+    conversation = ConversationReader("messages", before)
     for at, message in enumerate(asked.messages):
         where = f"messages.{at}"
         if isinstance(message, _UserTurn):

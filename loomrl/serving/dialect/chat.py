@@ -95,19 +95,6 @@ _Content = Annotated[
 ]
 
 
-class _SaidText(TextPart):
-    type: Literal["text", "output_text"]
-    role: Literal["assistant"] | None = None
-    """The message's own again, as some clients repeat it."""
-
-
-_SaidPart = Annotated[Annotated[_SaidText, Tag("§text")], tag_by("type", same={"output_text": "text"})]
-_Said = Annotated[
-    Annotated[str, Tag("§text")] | Annotated[list[_SaidPart], Tag("§parts"), Field(max_length=MOST_PARTS)],
-    TEXT_OR_PARTS,
-]
-
-
 class _ChatMessage(Cacheable):
     name: Label = ""
     """Without effect: chat templates show no names."""
@@ -140,6 +127,22 @@ class _ChatToolCall(Body):
     def call(self) -> ToolCall:
         """The same for a policy."""
         return ToolCall(id=self.id, name=self.function.name, arguments=self.function.arguments)
+
+
+class _SaidText(TextPart):
+    type: Literal["text", "output_text"]
+    role: Literal["assistant"] | None = None
+    """The message's own again, as some clients repeat it."""
+    refusal: Annotated[Any, only()] = None
+    tool_calls: Annotated[list[_ChatToolCall], Field(max_length=MOST_CALLS)] = Field(default_factory=list)
+    """The message's own again."""
+
+
+_SaidPart = Annotated[Annotated[_SaidText, Tag("§text")], tag_by("type", same={"output_text": "text"})]
+_Said = Annotated[
+    Annotated[str, Tag("§text")] | Annotated[list[_SaidPart], Tag("§parts"), Field(max_length=MOST_PARTS)],
+    TEXT_OR_PARTS,
+]
 
 
 class _ChatAssistant(_ChatMessage):
@@ -330,6 +333,13 @@ def _drawing(chat: ChatBody) -> Drawing:
     )
 
 
+def _check_repeated(message: _ChatAssistant, where: str) -> None:
+    """Parts may repeat the calls of their message, and no others."""
+    for at, part in enumerate(() if isinstance(message.content, str) else message.content):
+        if part.tool_calls and part.tool_calls != message.tool_calls:
+            raise invalid(f"{where}.content.{at}.tool_calls", "they differ from those of the message.")
+
+
 def _is_continued(chat: ChatBody) -> bool:
     """True if the answer continues the last message."""
     last = chat.messages[-1] if chat.messages else None
@@ -352,6 +362,7 @@ def _read_conversation(
         where = f"messages.{at}"
         text, images = split_content(message.content)
         if isinstance(message, _ChatAssistant):
+            _check_repeated(message, where)
             calls = tuple(call.call() for call in message.tool_calls)
             conversation.add(ChatMessage(role="assistant", text=text, calls=calls), where)
         elif isinstance(message, _ChatResult):

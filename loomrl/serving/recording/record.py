@@ -210,6 +210,8 @@ def make_answers(call: RecordedCall, parent: RecordedAnswer | None) -> list[Reco
             pictures=tuple(Picture(png=png, start=start) for png, start in zip(images, words.sights, strict=False)),
             said=(*record.messages, _answer(record, words)),
             instructed=record.instructed,
+            tools=record.tools,
+            tool_choice=record.tool_choice,
             parent=parent,
         )
         for at, (words, columns) in enumerate(zip(record.choices, call.columns, strict=False))
