@@ -143,7 +143,7 @@ def check_verdicts(verdicts: list[Any], count: int) -> None:
 @pytest.mark.parametrize(
     ("script", "conversations", "refused"),
     [
-        ("openai_chat.py", 2, "frequency_penalty"),
+        ("openai_chat.py", 2, "modalities"),
         ("openai_responses.py", 2, "previous_response_id"),
         ("anthropic_messages.py", 2, "thinking.type"),
         pytest.param("litellm_completion.py", 4, None, marks=pytest.mark.slow),
