@@ -5,6 +5,7 @@ INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
+FRAMEWORKS := .venv-frameworks
 TINKER := .venv-tinker
 LLAMA := .venv-llama
 # What was changed: since the last commit that is upstream too, or since the last commit.
@@ -12,7 +13,7 @@ SINCE ?= $(shell git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD)
 LAB := $(wildcard tests/cluster/lab/test_*.py)
 LONGEST := %/test_lab_serving.py %/test_lab_vllm.py
 
-.PHONY: help setup vllm atropos adapters clients llama tinker demo chat loop tree lint check test test-slow test-cluster gpu-check gpu-real docs wheel clean
+.PHONY: help setup vllm atropos adapters clients frameworks llama tinker demo chat loop tree lint check test test-slow test-cluster gpu-check gpu-real docs wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -54,9 +55,18 @@ $(ADAPTERS)/.installed: $(INSTALLED) constraints-adapters.txt constraints-verifi
 
 clients: $(CLIENTS)/.installed ## other people's clients beside us, for the tests that talk to the gateway with them
 
-$(CLIENTS)/.installed: constraints-clients.txt
+$(CLIENTS)/.installed: constraints-clients.txt tests/serving/clients/package.json
 	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip install -q --no-deps -r constraints-clients.txt
+	cp tests/serving/clients/package.json $(CLIENTS)
+	$(CLIENTS)/bin/npm install --prefix $(CLIENTS) --silent --no-package-lock --ignore-scripts --omit=optional
+	touch $@
+
+frameworks: $(FRAMEWORKS)/.installed ## agent frameworks beside us, of hundreds of megabytes, for the slow tests that talk to the gateway with them
+
+$(FRAMEWORKS)/.installed: constraints-frameworks.txt
+	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install -q --no-deps -r constraints-frameworks.txt
 	touch $@
 
 llama: $(LLAMA)/.installed ## llama.cpp beside us, compiled in minutes, for the test that lets it read what we export

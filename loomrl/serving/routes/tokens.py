@@ -26,19 +26,19 @@ COUNT = "/v1/messages/count_tokens"
 LARGEST_ID = (1 << 31) - 1
 
 
-class _Shown(Body):
+class _TokenizeOptions(Body):
     return_token_strs: bool = False
     add_special_tokens: Annotated[Any, only(False)] = None
     """The chat template has its own."""
 
 
-class _Text(_Shown):
+class _TokenizedText(_TokenizeOptions):
     model: Label = ""
     prompt: str
     add_special_tokens: Annotated[Any, only(True)] = None
 
 
-class _Ids(Body):
+class _DetokenizedIds(Body):
     model: Label = ""
     tokens: Annotated[list[Annotated[Whole, Field(ge=0, le=LARGEST_ID)]], Field(min_length=1)]
 
@@ -69,15 +69,15 @@ async def answer_count(gateway: Gateway, request: HttpRequest, reply: HttpReply)
 async def answer_tokenize(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
     """The ids of a text, or of a conversation up to its answer."""
     caller, raw = await _begin(gateway, request)
-    asked: _Shown
+    asked: _TokenizeOptions
     if "messages" in raw:
         name = raw.get("model") or ""
-        rest = {field: value for field, value in raw.items() if field not in _Shown.model_fields}
-        asked = read_body(_Shown, {field: raw[field] for field in raw.keys() - rest.keys()})
+        rest = {field: value for field, value in raw.items() if field not in _TokenizeOptions.model_fields}
+        asked = read_body(_TokenizeOptions, {field: raw[field] for field in raw.keys() - rest.keys()})
         ask = await read_request(gateway, ChatDialect(), {**rest, "model": name or "-"}, caller, reply)
         ask = replace(ask, model=name)
     else:
-        asked = text = read_body(_Text, raw)
+        asked = text = read_body(_TokenizedText, raw)
         ask = ChatRequest(model=text.model, prompt=text.prompt)
     found = await _read(gateway, ask, caller)
     ids = found.opened.ids_T.tolist()
@@ -90,7 +90,7 @@ async def answer_tokenize(gateway: Gateway, request: HttpRequest, reply: HttpRep
 async def answer_detokenize(gateway: Gateway, request: HttpRequest, reply: HttpReply) -> None:
     """The text of ids."""
     caller, raw = await _begin(gateway, request)
-    asked = read_body(_Ids, raw)
+    asked = read_body(_DetokenizedIds, raw)
     found = await _read(gateway, ChatRequest(model=asked.model, prompt=tuple(asked.tokens)), caller)
     text = b"".join(one.drawn.token for one in found.opened.tokens).decode(errors="replace")
     await reply.whole(200, msgspec.json.encode({"prompt": text}))

@@ -62,5 +62,5 @@ def refusal(client):
 with Anthropic(base_url=sys.argv[1], api_key="key", max_retries=0) as client:
     answers = conversation(client, whole) + conversation(client, streamed)
     models = [model.id for model in client.models.list()]
-    assert models == [client.models.retrieve(MODEL).id] == [MODEL], models
+    assert client.models.retrieve(MODEL).id == MODEL in models, models
     print(json.dumps({"answers": answers, "refused": refusal(client)}))

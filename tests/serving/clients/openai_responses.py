@@ -3,7 +3,7 @@
 import json
 import sys
 
-from openai import BadRequestError, OpenAI
+from openai import NotFoundError, OpenAI
 
 MODEL = "sum"
 TOOL = {
@@ -48,7 +48,7 @@ def conversation(client, ask):
 def refusal(client):
     try:
         client.responses.create(model=MODEL, input="a", previous_response_id="resp_1")
-    except BadRequestError as error:
+    except NotFoundError as error:
         return error.param
     return None
 
