@@ -82,7 +82,7 @@ class Completion:
     entropies_T: NDArray[np.float32] | None = None
     """In nats, of the distributions that `logprobs_T` are of; None unless the sampling asks for them."""
     shifts_T: NDArray[np.float32] | None = None
-    """As in `loomrl.types.Tokens`; None unless the request shifts odds."""
+    """How much likelier each token was made, as `loomrl.types.Tokens` has it; None unless the request shifts odds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

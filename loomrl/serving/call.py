@@ -163,7 +163,7 @@ class TokensDrawn:
     tokens: tuple[Token, ...] = ()
     """Empty unless asked for."""
     shifts_T: NDArray[np.float32] | None = None
-    """As in `loomrl.types.Tokens`."""
+    """How much likelier each token was made, as `loomrl.types.Tokens` has it."""
 
 
 def join_tokens(drawn: Sequence[TokensDrawn]) -> TokensDrawn:

@@ -45,7 +45,7 @@ class SpokenChoice(Words):
     logprobs_T: NDArray[np.float32]
     versions_T: NDArray[np.int32]
     shifts_T: NDArray[np.float32] | None = None
-    """As in `loomrl.types.Tokens`."""
+    """How much likelier each token was made, as `loomrl.types.Tokens` has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
