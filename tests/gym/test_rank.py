@@ -184,7 +184,7 @@ def test_where_attempts_begin_differently_each_shows_its_own_task():
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_gateway_with_a_tiny_policy_is_a_judge_that_talks_nonsense_and_nothing_is_rewarded():
-    """The gateway refuses a schema that its engines do not follow; without one the policy babbles."""
+    """The gateway refuses a schema that its engine cannot follow; without one the policy babbles."""
 
     async def judged() -> list[Failure]:
         model = tiny_model()
@@ -205,7 +205,7 @@ def test_a_gateway_with_a_tiny_policy_is_a_judge_that_talks_nonsense_and_nothing
     refused, _, babbled, _ = asyncio.run(judged())
     assert (refused.boundary, babbled.boundary) == ("judge", "scorer")
     assert "400" in refused.message
-    assert "response_format" in refused.message
+    assert "form=schema" in refused.message
 
 
 def test_a_ranking_where_it_could_say_nothing_is_refused(judge):

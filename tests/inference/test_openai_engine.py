@@ -21,7 +21,7 @@ from loomrl.experiments.evaluate import evaluate_policies
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import train
 from loomrl.inference.chat import open_chat
-from loomrl.inference.engine import Completion, FinishReason, Request, Unsupported
+from loomrl.inference.engine import Completion, CompletionPiece, FinishReason, Pieces, Request, Unsupported
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.remote.dialect import CompletionsApi, SglangTokens, VllmTokens
 from loomrl.inference.remote.engine import OpenAIEngine
@@ -407,3 +407,69 @@ def test_a_policy_is_trained_on_a_server(vllm: Served, tmp_path: Path) -> None:
 def test_another_machine_needs_a_folder_that_both_see(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"engine\.staging must name a folder"):
         Served(sglang_at("http://server.example/v1"), folder).engine()
+
+
+async def collect(stream: Pieces) -> list[CompletionPiece]:
+    return [piece async for piece in stream]
+
+
+@pytest.mark.slow
+async def test_a_server_of_completions_streams_what_it_would_answer_whole(vllm: Served) -> None:
+    engine = vllm.url_only().engine(context=1000)
+    asked = request([3, 5], max_tokens=60, seed=4)
+    pieces = await collect(engine.stream(asked))
+    whole = await engine.generate(asked)
+    assert len(pieces) > 20
+    assert np.concatenate([piece.ids_T for piece in pieces]).tolist() == whole.ids_T.tolist()
+    assert np.allclose(np.concatenate([piece.logprobs_T for piece in pieces]), whole.logprobs_T, atol=TOLERANCE)
+    assert [piece.finish for piece in pieces[-2:]] == [None, FinishReason.LENGTH]
+    stream = engine.stream(request([1], max_tokens=900))
+    await anext(stream)
+    rest = asyncio.create_task(collect(stream))
+    await asyncio.sleep(0)
+    await engine.close()
+    with pytest.raises(PolicyError, match="closed"):
+        await rest
+
+
+def event(*ids: int, finish: str | None = None) -> dict[str, Any]:
+    logprobs = {"tokens": [f"token_id:{id}" for id in ids], "token_logprobs": [-0.5] * len(ids)}
+    return {"choices": [{"text": "x" * len(ids), "logprobs": logprobs, "finish_reason": finish}]}
+
+
+COUNTED = {"choices": [], "usage": {"prompt_tokens": 2}}
+COUNTED_3 = {"choices": [], "usage": {"prompt_tokens": 3}}
+
+
+@pytest.mark.parametrize(
+    ("events", "fault"),
+    [
+        ([event(7), event(8), event(finish="length"), COUNTED], None),
+        (
+            [event(7), event(8, finish="length"), {"choices": [], "usage": {"prompt_tokens": 3}}],
+            "read 3 tokens where 2",
+        ),
+        ([event(7)], "broke its answer off 1 tokens early"),
+        ([event(7, 8, 9)], "sampled 1 tokens more"),
+        ([event(7, 8), event(9)], "went on after the end"),
+        ([event(7), {"error": {"message": "out of memory"}}], "broke its answer off: .*out of memory"),
+        ([{"choices": [{"text": "x", "logprobs": None}]}], "gives no log-probabilities"),
+    ],
+)
+async def test_a_stream_is_whole_or_an_error(folder: Path, events: list[dict[str, Any]], fault: str | None) -> None:
+    async def answer(asked: Any) -> Response:
+        if not (await asked.json()).get("stream"):
+            return JSONResponse(event(7, finish="length"))
+        return Response("".join(f"data: {json.dumps(each)}\n\n" for each in events) + "data: [DONE]\n\n")
+
+    with serving(scripted(answer)) as url:
+        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="none")
+        engine = OpenAIEngine(choice, origin=folder, context=64)
+        stream = engine.stream(request([1, 2], max_tokens=2))
+        if fault is not None:
+            with pytest.raises((PolicyError, ConfigError), match=fault):
+                await collect(stream)
+            return
+        pieces = await collect(stream)
+        assert [piece.ids_T.tolist() for piece in pieces] == [[7], [8], []]
+        assert pieces[-1].finish is FinishReason.LENGTH

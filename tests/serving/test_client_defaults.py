@@ -46,7 +46,7 @@ def words() -> ChatTemplate:
     return ChatTemplate(tiny_tokenizer())
 
 
-class Served(LocalGateway):
+class TwoModels(LocalGateway):
     """Two models: `m` is a small Llama, `adder` a script that calls a tool."""
 
     async def post(self, path: str, body: Any, **headers: str) -> dict[str, Any]:
@@ -61,12 +61,12 @@ class Served(LocalGateway):
 
 
 @asynccontextmanager
-async def served(recorder: Recorder | None = None, **options: Any) -> AsyncIterator[Served]:
+async def served(recorder: Recorder | None = None, **options: Any) -> AsyncIterator[TwoModels]:
     model = tiny_model()
     engine = TorchEngine(model, slots=8, context=CONTEXT, version=3)
     policy = LanguageServedPolicy(Voice(engine, words(), Sampling(max_tokens=8), CONTEXT), version="r/3")
     kept = MemoryRecorder(source=Source.PRODUCTION) if recorder is None else recorder
-    async with Served({"m": policy, "adder": Adder()}, kept, **options) as gateway:
+    async with TwoModels({"m": policy, "adder": Adder()}, kept, **options) as gateway:
         yield gateway
     await policy.close()
 
@@ -269,7 +269,7 @@ async def test_a_scored_prompt_is_no_answer_on_record() -> None:
 TOOL = {"type": "function", "name": "add", "description": "Sum.", "parameters": ADD}
 
 
-class KeysByToken(NoKeys):
+class TokensAsKeys(NoKeys):
     async def caller(self, token: str | None, *, scope: str) -> Caller:
         return Caller(key=token or "")
 
@@ -278,7 +278,7 @@ class KeysByToken(NoKeys):
 async def test_answers_are_continued_by_their_ids(is_stored: bool, sqlite_url: str) -> None:
     base = {"model": "adder", "tools": [TOOL]}
     recorder = open_recorder(sqlite_url) if is_stored else MemoryRecorder(source=Source.PRODUCTION)
-    async with served(recorder, keys=KeysByToken()) as gateway:
+    async with served(recorder, keys=TokensAsKeys()) as gateway:
         one = {"authorization": "Bearer one"}
         first = await gateway.post(RESPONSES, {**base, "input": "1 + 2?", "instructions": "Add."}, **one)
         text, call = first["output"]
@@ -305,7 +305,7 @@ async def test_answers_are_continued_by_their_ids(is_stored: bool, sqlite_url: s
         lost = {**base, "input": [USER, {"type": "item_reference", "id": "msg_1"}]}
         assert (await gateway.refused(RESPONSES, lost, **one))[:2] == (404, "input.1.id")
         if is_stored:  # another gateway has it from LoomDB
-            async with served(open_recorder(sqlite_url), keys=KeysByToken()) as second:
+            async with served(open_recorder(sqlite_url), keys=TokensAsKeys()) as second:
                 found = await second.post(RESPONSES, asked, **one)
                 assert found["output"][0]["content"] == after["output"][0]["content"]
 

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -80,16 +81,24 @@ class CompletionsApi:
 
     def read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
         """Ids from `token_ids`, or from tokens written as `token_id:7`."""
-        choice = answer["choices"][0]
-        told = choice.get("logprobs")
+        piece = self.read_event(answer, asked)
+        if not len(piece.ids_T):
+            raise _lacks("tokens")
+        first = (answer["choices"][0]["logprobs"].get("top_logprobs") or [None])[0] or {}
+        return replace(piece, best=max(first.values(), default=0.0))
+
+    def read_event(self, event: dict[str, Any], asked: Request) -> ServerPiece:
+        """The same of an event in a stream: its tokens, if it has any."""
+        choice = next(iter(event["choices"]), None) or {}
+        told = choice.get("logprobs") or {}
+        logprobs = told.get("token_logprobs") or []
         tokens = choice.get("token_ids")
-        if not told or not told.get("token_logprobs"):
+        if not logprobs and (tokens or choice.get("text")):
             raise _lacks("log-probabilities")
         if tokens is None:
-            tokens = [_id(token) for token in told["tokens"]]
-        _same_prompt(choice.get("prompt_token_ids"), (answer.get("usage") or {}).get("prompt_tokens"), asked)
-        first = (told.get("top_logprobs") or [None])[0] or {}
-        return _piece(tokens, told["token_logprobs"], (), choice["finish_reason"], max(first.values(), default=0.0))
+            tokens = [_id(token) for token in told.get("tokens") or []]
+        _same_prompt(choice.get("prompt_token_ids"), (event.get("usage") or {}).get("prompt_tokens"), asked)
+        return _piece(tokens, logprobs, (), choice.get("finish_reason") or "abort", 0.0)
 
 
 class VllmTokens:
@@ -222,15 +231,16 @@ def as_openai(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": [*pictures, {"type": "text", "text": message.content}]}
 
 
-def read(dialect: ServerDialect, answer: dict[str, Any], asked: Request) -> ServerPiece:
-    """The dialect's reading; a PolicyError shows an answer in the wrong form."""
+@contextmanager
+def translate_faults(url: str, answer: dict[str, Any]) -> Iterator[None]:
+    """Errors with the server's URL; a PolicyError shows an answer that is read here and has the wrong form."""
     try:
-        return dialect.read(answer, asked)
+        yield
+    except (ConfigError, PolicyError) as error:
+        raise type(error)(f"{url}: {error}") from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise PolicyError(
-            f"{dialect.path} answered with no completion ({type(error).__name__}: {error}): {str(answer)[:300]}"
+            f"{url} answered with no completion ({type(error).__name__}: {error}): {str(answer)[:300]}"
         ) from error
 
 

@@ -1,10 +1,11 @@
 """An engine on a server that takes token ids and returns token ids with log-probabilities."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -18,22 +19,33 @@ from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import (
     CLOSED,
     Completion,
+    CompletionPiece,
     Engine,
     EngineTurn,
     FinishReason,
+    Pieces,
     Request,
     check_ids,
     check_prompt,
     unknown_shifts,
 )
 from loomrl.inference.model import config_of, skeleton_of
-from loomrl.inference.remote.dialect import CompletionsApi, ServerDialect, ServerPiece, SglangTokens, VllmTokens, read
+from loomrl.inference.remote.dialect import (
+    CompletionsApi,
+    ServerDialect,
+    ServerPiece,
+    SglangTokens,
+    VllmTokens,
+    translate_faults,
+)
 from loomrl.inference.remote.server import ServerClient, run_apart
 from loomrl.inference.remote.weights import Routes, ServerWeights, SglangRoutes, VllmRoutes, nearby, version_of
 from loomrl.inference.vision import check_sights
 from loomrl.inference.weights.sealed import Sealed, check_weights
 
+T = TypeVar("T")
 LOCAL = ("127.0.0.1", "localhost", "::1")
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 PIECES = 64
 """Maximum number of interruptions of one request by new weights."""
 PROBES = ((1,), (2, 3), (5, 7, 11), (13, 17, 19, 23))
@@ -84,18 +96,54 @@ class OpenAIEngine(Engine):
         self._dialect, routes = _choose_dialect(choice, self._server)
         self._weights = None if routes is None else self._weights_by(routes)
         self._vocabulary = int(self._shape.get_text_config().vocab_size)
-        self._open: set[asyncio.Task[Completion]] = set()
+        self._open: set[asyncio.Task[Any]] = set()
         self._reported = run_apart(self._meet())
 
     @override
     async def _complete(self, request: Request, turn: EngineTurn) -> Completion:
         turn.begin()
-        task = asyncio.ensure_future(self._ask(request))
+        with self._tally.open(request):
+            return await self._until_closed(self._ask(request))
+
+    @override
+    async def _stream(self, request: Request, turn: EngineTurn) -> Pieces:
+        """In pieces as the server sends them; in one from servers that say which weights drew a token, which they do
+        at the end.
+        """
+        dialect = self._dialect
+        if request.top or not isinstance(dialect, CompletionsApi):
+            async for whole in super()._stream(request, turn):
+                yield whole
+            return
+        turn.begin()
+        room = self._room(request)
+        body = dialect.body(self._choice.model, request, max_tokens=room) | STREAM
+        finish: FinishReason | None = None
+        with self._tally.open(request):
+            async with aclosing(self._server.stream(dialect.path, body)) as events:
+                while (event := await self._until_closed(anext(events, None))) is not None:
+                    with translate_faults(self._choice.url, event):
+                        piece = dialect.read_event(event, request)
+                    if finish is not None and len(piece.ids_T):
+                        raise PolicyError(f"{self._choice.url} went on after the end of its answer.")
+                    room -= len(piece.ids_T)
+                    finish = finish or _finish(piece, request, room)
+                    if len(piece.ids_T):
+                        done = self._join([piece], FinishReason.LENGTH, shifts=request.shifts)
+                        yield CompletionPiece(done.ids_T, done.logprobs_T, done.versions_T, shifts_T=done.shifts_T)
+        if finish is None:
+            raise PolicyError(f"{self._choice.url} broke its answer off {room} tokens early.")
+        ids_T = np.zeros(0, np.int32)
+        shifts_T = unknown_shifts(ids_T) if request.shifts else None
+        yield CompletionPiece(ids_T, ids_T.astype(np.float32), ids_T, finish, shifts_T=shifts_T)
+
+    async def _until_closed(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work that `close` ends; a PolicyError then."""
+        task = asyncio.ensure_future(work)
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         try:
-            with self._tally.open(request):
-                return await task
+            return await task
         except asyncio.CancelledError:
             mine = asyncio.current_task()
             if self._closed and mine is not None and not mine.cancelling():
@@ -164,10 +212,8 @@ class OpenAIEngine(Engine):
         return float(piece.logprobs_T[0]) if drawn.top_p < 1 else piece.best
 
     def _read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
-        try:
-            return read(self._dialect, answer, asked)
-        except (ConfigError, PolicyError) as error:
-            raise type(error)(f"{self._choice.url}: {error}") from None
+        with translate_faults(self._choice.url, answer):
+            return self._dialect.read(answer, asked)
 
     @override
     def _check(self, request: Request) -> None:
@@ -178,7 +224,7 @@ class OpenAIEngine(Engine):
 
     async def _ask(self, request: Request) -> Completion:
         """Send requests until the completion is whole; new weights may interrupt it."""
-        room = min(request.sampling.max_tokens, self._context - len(request.prompt_T))
+        room = self._room(request)
         pieces: list[ServerPiece] = []
         asked = request
         for _ in range(PIECES):
@@ -195,6 +241,9 @@ class OpenAIEngine(Engine):
                 )
             asked = replace(asked, prompt_T=np.concatenate([asked.prompt_T, piece.ids_T]))
         raise PolicyError(f"{self._choice.url} broke the request off {PIECES} times.")
+
+    def _room(self, request: Request) -> int:
+        return min(request.sampling.max_tokens, self._context - len(request.prompt_T))
 
     def _join(self, pieces: Sequence[ServerPiece], finish: FinishReason, *, shifts: bool) -> Completion:
         ids_T = np.concatenate([piece.ids_T for piece in pieces])

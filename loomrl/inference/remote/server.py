@@ -1,9 +1,10 @@
 """An HTTP client for model servers, with exact errors; and text policies behind `/v1/chat/completions`."""
 
 import asyncio
+import json
 import os
 import random
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -60,6 +61,25 @@ class ServerClient:
             raise PolicyError(f"{where}: no answer within timeout_s={self.timeout_s:g}. Raise it.") from None
         return self._read(where, response)
 
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """The JSON objects of an answer in server-sent events, as they come; `timeout_s` is for each."""
+        where = self.root + path
+        patience = httpx.Timeout(None, read=self.timeout_s).as_dict()
+        request = httpx.Request("POST", where, json=body, extensions={"timeout": patience})
+        response = await self._send_with_retries(request, TRIES, stream=True)
+        try:
+            if response.status_code >= 400:
+                await response.aread()
+                self._read(where, response)
+            async for line in response.aiter_lines():
+                data = line.removeprefix("data:").strip()
+                if data != line.strip() and data != "[DONE]":
+                    yield _read_event(where, data)
+        except httpx.TransportError as error:
+            raise PolicyError(f"{where} broke its answer off ({str(error) or type(error).__name__}).") from error
+        finally:
+            await response.aclose()
+
     async def check(self, model: str) -> dict[str, Any]:
         """The server's entry for this model; an error if it does not answer or lacks the model."""
         found = (await self.ask("GET", "/v1/models", query={}, tries=2)).get("data")
@@ -70,11 +90,11 @@ class ServerClient:
             raise ConfigError(f"{self.url}: " + unknown("model", model, known))
         return dict(known[model])
 
-    async def _send_with_retries(self, request: httpx.Request, tries: int) -> httpx.Response:
+    async def _send_with_retries(self, request: httpx.Request, tries: int, *, stream: bool = False) -> httpx.Response:
         pause_s = PAUSE_S
         for left in reversed(range(tries)):
             try:
-                response = await self._send(request)
+                response = await self._send(request, stream=stream)
             except httpx.TransportError as error:
                 if not left:
                     cause = str(error) or type(error).__name__
@@ -86,18 +106,19 @@ class ServerClient:
                 if not left or not (response.status_code in (408, 429) or response.status_code >= 500):
                     return response
                 wanted_s = _seconds(response.headers.get("retry-after"))
+                await response.aclose()
             await asyncio.sleep(max(wanted_s, pause_s * random.uniform(0.8, 1.2)))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         raise AssertionError("there is at least one try")
 
-    async def _send(self, request: httpx.Request) -> httpx.Response:
+    async def _send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
         loop = asyncio.get_running_loop()
         if self._client is None or self._client[0] is not loop:
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
             self._client = (loop, httpx.AsyncClient(verify=self._verify, limits=limits, timeout=None))
         if self._key:
             request.headers["authorization"] = f"Bearer {self._key}"
-        return await self._client[1].send(request)
+        return await self._client[1].send(request, stream=stream)
 
     def _read(self, where: str, response: httpx.Response) -> dict[str, Any]:
         status = response.status_code
@@ -122,6 +143,18 @@ def run_apart(work: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine, for callers inside or outside an event loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
+
+
+def _read_event(where: str, data: str) -> dict[str, Any]:
+    try:
+        event = json.loads(data)
+    except ValueError:
+        event = None
+    if not isinstance(event, dict):
+        raise PolicyError(f"{where} sent an event that is no JSON object: {data[:200]!r}")
+    if event.get("error"):
+        raise PolicyError(f"{where} broke its answer off: {str(event['error'])[:300]}")
+    return event
 
 
 def _seconds(header: str | None) -> float:
