@@ -24,9 +24,8 @@ async def main():
         for question in QUESTIONS:
             answers.append((await agent.run(question, ctx=context)).response.content)
     judge = model("tiny").as_structured_llm(Verdict)
-    messages = [ChatMessage("Judge it.")]
-    *_, last = judge.stream_chat(messages)
-    tell(answers, [judge.chat(messages).raw, last.raw])
+    # Not streamed: it then offers the form as a tool.
+    tell(answers, [judge.chat([ChatMessage("Judge it.")]).raw])
 
 
 asyncio.run(main())
