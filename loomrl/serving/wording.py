@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -107,7 +108,7 @@ def overlap(text: str, searched: Iterable[str]) -> int:
 
 def read_call(text: str) -> ToolCall:
     """The call in the text between the tags; a ValueError if it is none. Its id is random."""
-    found = json.loads(text, strict=False, parse_constant=_refuse)
+    found = json.loads(text, strict=False, parse_constant=_refuse, parse_float=_read_float)
     if not isinstance(found, dict) or not found.keys() <= {"name", "arguments"}:
         raise ValueError("a call is an object with name and arguments")
     name = found.get("name")
@@ -116,6 +117,11 @@ def read_call(text: str) -> ToolCall:
         raise ValueError("a call's name is text, and its arguments are an object")
     name.encode()  # a ValueError if half a surrogate pair is in it
     return ToolCall(id=f"call_{secrets.token_hex(12)}", name=name, arguments=_to_json(arguments))
+
+
+def _read_float(text: str) -> float:
+    """The nearest number: a JSON schema allows 1e999, which is infinity here and no JSON again."""
+    return max(-sys.float_info.max, min(float(text), sys.float_info.max))
 
 
 def write_call(call: ToolCall) -> str:
