@@ -112,6 +112,8 @@ class TinkerService:
         self._notes = Notes(db)
         self._residents: dict[str, asyncio.Task[Resident]] = {}
         """By model, the one that was used last at the end."""
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        """By model, those that are saved before they leave memory."""
         self._samples: dict[str, OpenSample] = {}
         self._sampled_at: dict[str, float] = {}
         self._seen_at: dict[str, float] = {}
@@ -157,8 +159,10 @@ class TinkerService:
         for model in await self._models(session):
             resident = await self._resident(model)
             await resident.settle()
-            await asyncio.to_thread(resident.training.save)
-            await self._drop(model, resident)
+            while resident.gone:
+                resident = await self._resident(model)
+                await resident.settle()
+            await self._let_go(model, resident)
             status = RunStatus.FAILED if reason == "errored" else RunStatus.FINISHED
             run = resident.training.about.run
             await asyncio.to_thread(
@@ -294,6 +298,8 @@ class TinkerService:
 
     async def _open(self, model: str) -> Resident:
         about = await self._about(model)
+        if model in self._leaving:
+            await asyncio.wait([self._leaving[model]])
         await self._make_room()
         training = await asyncio.to_thread(LiveTraining.open, self._base, self._db, about)
         resident = Resident(training, training.settled + 1)
@@ -310,11 +316,21 @@ class TinkerService:
                     del self._residents[model]
                     break
                 if task.done() and task.result().is_idle:
-                    await asyncio.to_thread(task.result().training.save)
-                    await self._drop(model, task.result())
+                    await self._let_go(model, task.result())
                     break
             else:
                 return  # all of them work
+
+    async def _let_go(self, model: str, resident: Resident) -> None:
+        """Save an idle training, and drop it."""
+        resident.gone = True  # first: a request that were done while it is saved would be lost
+        leaving = self._leaving[model] = asyncio.create_task(asyncio.to_thread(resident.training.save))
+        try:
+            await leaving
+        finally:
+            if self._leaving.get(model) is leaving:
+                del self._leaving[model]
+            await self._drop(model, resident)
 
     async def _drop(self, model: str, resident: Resident) -> None:
         resident.gone = True

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from torch.func import functional_call
 
 from loomrl.algorithms.tinker import service as service_module
+from loomrl.algorithms.tinker import training as training_module
 from loomrl.algorithms.tinker.app import create_app
 from loomrl.algorithms.tinker.base import OpenBase
 from loomrl.algorithms.tinker.learner import SharedLearner
@@ -225,6 +227,34 @@ async def test_sessions_on_one_base_do_not_disturb_each_other(
         served = app(base, db)
         together = [await Hand(served).begin(rank=rank) for rank in (2, 3)]
         assert await asyncio.gather(*(work(hand, rank) for hand, rank in zip(together, (2, 3), strict=True))) == alone
+
+
+async def test_a_request_that_comes_while_its_training_is_saved_to_leave_memory_is_not_lost(
+    base: OpenBase, db: LoomDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = training_module.save_adapter
+    is_saving, may_end = threading.Event(), threading.Event()
+
+    def save_late(*given: Any) -> None:
+        is_saving.set()
+        assert may_end.wait(30)
+        save(*given)
+
+    monkeypatch.setattr(base, "settings", base.settings.override({"resident": 1}))
+    alone = await Hand(app(base, db)).begin()
+    served = app(base, db)
+    hand = await Hand(served).begin()
+    for each in (alone, hand):
+        await work(each, 1)
+    monkeypatch.setattr(training_module, "save_adapter", save_late)
+    other = asyncio.create_task(Hand(served).begin())
+    assert await asyncio.to_thread(is_saving.wait, 30)
+    goes_on = asyncio.create_task(work(hand, 2))
+    await asyncio.sleep(0.2)
+    may_end.set()
+    assert await goes_on == await work(alone, 2)
+    await other
+    assert read(await hand.learn(datum(3)))[0] == read(await alone.learn(datum(3)))[0]
 
 
 async def test_a_server_killed_between_any_two_calls_has_lost_nothing(

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from loomrl.serving.call import ChatRequest
 from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.durable import open_recorder
-from loomrl.serving.policy import ActAsk
-from loomrl.serving.recorder import MemoryRecorder, Recorder
+from loomrl.serving.recorder import Recorder
 from loomrl.store import open_store
 from loomrl.store.feedback import FEEDBACK
 from loomrl.store.keys import KEYS
 from loomrl.store.replicas import Replica, ReplicaRole, beat
+from loomrl.store.sessions import SESSIONS
 from tests.console.console_support import Browser, console, key
 from tests.serving.local_gateway import LocalGateway
 from tests.serving.scripted import Adder, Weigher
@@ -24,26 +23,14 @@ from tests.serving.scripted import Adder, Weigher
 PAGE = "/endpoints/steered/chat"
 
 
-class Watched(MemoryRecorder):
-    """Knows which calls it took."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.took: list[bool] = []
-
-    async def takes(self, endpoint: str, ask: ChatRequest | ActAsk) -> bool:
-        self.took.append(await super().takes(endpoint, ask))
-        return self.took[-1]
-
-
 class Chatting:
     """A gateway with two endpoints, of which LoomDB knows the front."""
 
     def __init__(self, url: str, recorder: Recorder | None = None) -> None:
-        self.url, self.db, self.policy, self.recorder = url, open_store(url), Weigher(), Watched()
+        self.url, self.db, self.policy = url, open_store(url), Weigher()
         keys = StoredKeys(self.db, required=True)
         policies = {"steered": self.policy, "plain": Adder()}
-        self.gateway = LocalGateway(policies, recorder or self.recorder, keys=keys)
+        self.gateway = LocalGateway(policies, recorder or open_recorder(url), keys=keys)
 
     async def __aenter__(self) -> "Chatting":
         await self.gateway.__aenter__()
@@ -109,7 +96,7 @@ async def test_a_conversation_goes_on_with_the_preference_of_the_sliders(chattin
     assert asked[0] == [("system", "Preference: right 75, short 25."), ("user", "<b>Hello</b> \u202egone")]
     assert [role for role, _ in asked[1]] == ["system", "user", "assistant", "user"]
     assert asked[1][1:2] == asked[0][1:]
-    assert chatting.recorder.took == [False, False], "nothing is recorded"
+    assert not SESSIONS.latest(chatting.db), "nothing is recorded"
     made = [each for each in KEYS.latest(chatting.db) if each.scopes == ("act",)]
     assert [each.name for each in made] == ["ann at the console"], "one key for all requests of a person"
 

@@ -81,24 +81,30 @@ class CompletionsApi:
 
     def read(self, answer: dict[str, Any], asked: Request) -> ServerPiece:
         """Ids from `token_ids`, or from tokens written as `token_id:7`."""
-        piece = self.read_event(answer, asked)
-        if not len(piece.ids_T):
-            raise _lacks("tokens")
-        first = (answer["choices"][0]["logprobs"].get("top_logprobs") or [None])[0] or {}
+        choice = answer["choices"][0]
+        told = choice.get("logprobs")
+        if not told or not told.get("token_logprobs"):
+            raise _lacks("log-probabilities")
+        piece = _read_choice(choice, answer, asked, reason=choice["finish_reason"])
+        first = (told.get("top_logprobs") or [None])[0] or {}
         return replace(piece, best=max(first.values(), default=0.0))
 
     def read_event(self, event: dict[str, Any], asked: Request) -> ServerPiece:
-        """The same of an event in a stream: its tokens, if it has any."""
+        """The tokens of an event in a stream, if it has any."""
         choice = next(iter(event["choices"]), None) or {}
-        told = choice.get("logprobs") or {}
-        logprobs = told.get("token_logprobs") or []
-        tokens = choice.get("token_ids")
-        if not logprobs and (tokens or choice.get("text")):
-            raise _lacks("log-probabilities")
-        if tokens is None:
-            tokens = [_id(token) for token in told.get("tokens") or []]
-        _same_prompt(choice.get("prompt_token_ids"), (event.get("usage") or {}).get("prompt_tokens"), asked)
-        return _piece(tokens, logprobs, (), choice.get("finish_reason") or "abort", 0.0)
+        return _read_choice(choice, event, asked, reason=choice.get("finish_reason") or "abort")
+
+
+def _read_choice(choice: dict[str, Any], answer: dict[str, Any], asked: Request, *, reason: str) -> ServerPiece:
+    told = choice.get("logprobs") or {}
+    logprobs = told.get("token_logprobs") or []
+    tokens = choice.get("token_ids")
+    if not logprobs and (tokens or choice.get("text")):
+        raise _lacks("log-probabilities")
+    if tokens is None:
+        tokens = [_id(token) for token in told.get("tokens") or []]
+    _same_prompt(choice.get("prompt_token_ids"), (answer.get("usage") or {}).get("prompt_tokens"), asked)
+    return _piece(tokens, logprobs, (), reason, 0.0)
 
 
 class VllmTokens:
