@@ -193,9 +193,10 @@ class HumanJudge:
 
     async def ask(self, inquiry: Inquiry) -> Opinion:
         """A person's answer; a ScorerError if there is none in time."""
+        now = time.time()  # before a database is opened: nothing waits for one that gave up
         try:
             async with asyncio.timeout(self._config.timeout_s):
-                return await self._answer(inquiry)
+                return await self._answer(inquiry, now)
         except TimeoutError:
             raise ScorerError(
                 f"judgement {inquiry.id!r}: no answer within timeout_s={self._config.timeout_s:g}. "
@@ -204,10 +205,10 @@ class HumanJudge:
         except StoreError as error:
             raise ScorerError(f"judgement {inquiry.id!r}: {error}") from error
 
-    async def _answer(self, inquiry: Inquiry) -> Opinion:
+    async def _answer(self, inquiry: Inquiry, now: float) -> Opinion:
         from loomrl.store.judgements import JUDGEMENTS
 
-        found: Judgement | None = await asyncio.to_thread(self._store_inquiry, inquiry)
+        found: Judgement | None = await asyncio.to_thread(self._store_inquiry, inquiry, now)
         pause_s = FIRST_PAUSE_S
         while found is None or found.choice is None:
             await asyncio.sleep(pause_s)
@@ -224,10 +225,9 @@ class HumanJudge:
                 self._db = open_store(self._config.store)
             return self._db
 
-    def _store_inquiry(self, inquiry: Inquiry) -> "Judgement":
+    def _store_inquiry(self, inquiry: Inquiry, now: float) -> "Judgement":
         from loomrl.store.judgements import Judgement, ask
 
-        now = time.time()
         asked = Judgement(
             id=inquiry.id,
             question=inquiry.question,
