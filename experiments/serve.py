@@ -18,7 +18,7 @@ from loomrl.config.monitor import ActionCheck
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
 from loomrl.experiments.shipped import experiment_file, names
-from loomrl.files import is_file
+from loomrl.files import absolute_places, is_file
 from loomrl.http.listen import open_door
 from loomrl.inference.gguf import is_model, model_folder
 from loomrl.load import load_any
@@ -227,15 +227,11 @@ def _settle(experiment: ServingExperiment) -> ServingExperiment:
         for listener in door.listeners:
             listener.close()
         paths["port"] = door.port
-    here = "sqlite:///"
-    there = experiment.store_url.removeprefix("sqlite:///")
-    if experiment.store_url.startswith(here) and not Path(there).expanduser().is_absolute():
-        paths["store_url"] = f"{here}{Path.cwd() / there}"
+    paths |= absolute_places(experiment.store_url, experiment.artifact_url)
     if experiment.tls is not None:
         for name, file in experiment.tls.model_dump().items():
             paths[f"tls.{name}"] = str(Path(file).expanduser().absolute())
-    if "://" not in experiment.artifact_url:
-        paths["artifact_url"] = str(Path(experiment.artifact_url).expanduser().absolute())
+    if "artifact_url" in paths:
         for number, arm in enumerate(experiment.arms):
             if is_model(arm.what):
                 paths[f"arms.{number}.what"] = str(model_folder(arm.what, paths["artifact_url"]).absolute())

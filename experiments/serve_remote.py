@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from loomrl.config.serving import RemoteTraining
 from loomrl.errors import ConfigError
+from loomrl.files import absolute_places
 from loomrl.http.listen import is_loopback, open_door
 from loomrl.load import parse_assignments
 from loomrl.schema import merge
@@ -24,14 +24,7 @@ def resolve_remote(base: str, words: Sequence[str], settings: dict[str, Any]) ->
         raise ConfigError(f"serve --train {base}: {others[0]!r} would be served, and here one base is. Leave it out.")
     given = {"base": base, **{name: value for name, value in settings.items() if value is not None}}
     made = RemoteTraining.parse(merge(given, parse_assignments(words)), origin="serve --train")
-    here = "sqlite:///"
-    paths = {}
-    if "://" not in made.artifact_url:
-        paths["artifact_url"] = str(Path(made.artifact_url).expanduser().absolute())
-    there = made.store_url.removeprefix(here)
-    if made.store_url.startswith(here) and not Path(there).expanduser().is_absolute():
-        paths["store_url"] = f"{here}{Path.cwd() / there}"
-    return made.override(paths)
+    return made.override(absolute_places(made.store_url, made.artifact_url))
 
 
 def serve_remote(settings: RemoteTraining, show: Callable[[dict[str, Any]], None]) -> None:

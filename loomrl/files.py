@@ -112,3 +112,15 @@ def _remove_held(owner: int) -> None:
     if os.getpid() == owner:
         for folder in _held:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def absolute_places(store_url: str, artifact_url: str) -> dict[str, str]:
+    """Absolute forms of those of the two that are paths, by their settings: other processes have other folders."""
+    places = {}
+    file = "sqlite:///"
+    path = store_url.removeprefix(file)
+    if store_url.startswith(file) and not Path(path).expanduser().is_absolute():
+        places["store_url"] = f"{file}{Path.cwd() / path}"
+    if "://" not in artifact_url:
+        places["artifact_url"] = str(Path(artifact_url).expanduser().absolute())
+    return places

@@ -126,8 +126,10 @@ def lessons(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[list[Sam
 def wants_reference(resolved: Resolved) -> bool:
     """True if the learners keep the reference policy beside the one that learns."""
     algorithm = resolved.algorithm
-    if isinstance(algorithm, DPO | KTO | SFT | Remote):
-        return not isinstance(algorithm, SFT | Remote)
+    if isinstance(algorithm, SFT | Remote):
+        return False
+    if isinstance(algorithm, DPO | KTO):
+        return True
     return algorithm.kl.coefficient > 0 or algorithm.kl.watch or resolved.experiment.train.stop.kl is not None
 
 

@@ -130,7 +130,8 @@ def list_tests(source: Source) -> list[AbTest]:
 
 def last_change(db: LoomDB) -> tuple[Any, ...]:
     """Values that differ after an endpoint or a test changed, or a replica came, went or drained; in one query."""
-    newest = (ENDPOINTS.c.position, AB_TESTS.c.position, REPLICAS.c.started_at)  # these only grow
+    # positions only grow; a replica that comes as another goes is the one that started last
+    newest = (ENDPOINTS.c.position, AB_TESTS.c.position, REPLICAS.c.started_at)
     ready = select(func.count()).where(REPLICAS.c.state == ReplicaState.READY)
     values = [*(select(func.max(column)) for column in newest), ready]
     (row,) = fetch(db, select(*(each.scalar_subquery().label(str(at)) for at, each in enumerate(values))))

@@ -254,11 +254,14 @@ class CachedNetwork:
     def score(
         self, prompt_T: NDArray[np.int32], *, temperature: float, top: int, adapter: LowRankAdapter | None = None
     ) -> Top:
-        """The log-probability of each token of a prompt but the first, then those of the `top` likeliest there."""
+        """The log-probability of each token of a prompt, of two or more, but the first; then those of the `top`
+        likeliest there.
+        """
         device = self.model.device
         ids_1T = torch.from_numpy(prompt_T.astype(np.int64)).to(device)[None]
         cache = DynamicCache(config=self.model.config)
-        ids, logprobs = [], []
+        ids = []
+        logprobs = []
         with self.adapted.reading(adapter):
             for start in range(0, ids_1T.shape[1] - 1, SCORE_TOKENS):
                 end = min(start + SCORE_TOKENS, ids_1T.shape[1] - 1)
@@ -275,8 +278,6 @@ class CachedNetwork:
                 own_T1 = ids_1T[0, start + 1 : end + 1, None]
                 ids.append(torch.cat([own_T1, best.indices], 1))
                 logprobs.append(torch.cat([logp_TV.gather(1, own_T1), best.values], 1))
-        if not ids:
-            return Top(np.zeros((0, 1 + top), np.int32), np.zeros((0, 1 + top), np.float32))
         return Top(torch.cat(ids).cpu().numpy().astype(np.int32), torch.cat(logprobs).cpu().numpy())
 
     def constants(self) -> dict[str, Tensor]:

@@ -71,7 +71,7 @@ LOOK_S = 0.5
 SPARE_S = 5.0
 """Time after which an application that no arm names is deleted: going back sooner costs nothing."""
 ASK_S = 5.0
-"""Time between two questions to Serve where nothing is to be done: each costs a tenth of a second of a core."""
+"""Time between two questions to Serve where nothing is to be done: each costs some 40 ms of a core."""
 Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
 """Starts these applications (name → engine), deletes those, and returns the names of all that exist."""
 

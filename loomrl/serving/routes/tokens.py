@@ -14,6 +14,7 @@ from loomrl.serving.body import Body, Label, Whole, invalid, only, read_body
 from loomrl.serving.call import ChatRequest, Drawing, PromptOpened
 from loomrl.serving.dialect.anthropic import MessagesDialect
 from loomrl.serving.dialect.chat import ChatDialect
+from loomrl.serving.dialect.completions import LARGEST_ID
 from loomrl.serving.dispatch import apply_preference, begin, candidates, close
 from loomrl.serving.gateway import Gateway
 from loomrl.serving.policy import About
@@ -23,7 +24,6 @@ from loomrl.serving.routes.chat import read_request
 from loomrl.serving.thread import continuation
 
 COUNT = "/v1/messages/count_tokens"
-LARGEST_ID = (1 << 31) - 1
 
 
 class _TokenizeOptions(Body):
