@@ -5,6 +5,7 @@ import copy
 from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,10 @@ from sample_models import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from loomrl.config import TorchEngineConfig
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion, FinishReason, Request
+from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.torch.graph_engine import GraphEngine
 from loomrl.inference.torch.graphs import StaticStep, device_uniforms, open_graph_network
@@ -276,6 +279,8 @@ def test_buckets_are_few_and_never_larger_than_the_slots() -> None:
     assert [step.bucket(n) for n in (1, 2, 3, 5, 8, 9, 16, 17, 33, 40)] == [1, 2, 4, 8, 8, 16, 16, 32, 40, 40]
 
 
-def test_a_model_that_no_graph_holds_is_refused() -> None:
+def test_a_model_or_a_device_that_has_no_graphs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"engine.graphs=true: GPT2LMHeadModel .* LlamaForCausalLM"):
         GraphEngine(tiny_model("gpt2"), slots=2, context=64)
+    with pytest.raises(ConfigError, match=r"engine.graphs=true: a CPU has no graphs"):
+        open_engine(TorchEngineConfig(graphs=True), Opening(origin=tmp_path, context=64, slots=2))

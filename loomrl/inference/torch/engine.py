@@ -222,6 +222,15 @@ class TorchEngine(Engine):
                 "opened, and must not. Resume the run with fresh engines, and look for faulty memory."
             )
 
+    def release(self) -> None:
+        """Give the cache's memory back until the next request; nothing while one is open."""
+        if self._rows.opened or self._waiting:
+            return
+        network = self._open_network()
+        network.release()
+        if network.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     @override
     async def close(self) -> None:
         await super().close()

@@ -175,6 +175,11 @@ class FusedNetwork(CachedNetwork):
         """Drop what rows share: the weights are others."""
         self._prefixes.forget()
 
+    def release(self) -> None:
+        """Give back the memory of the rows, which all have ended; the next ones take it again."""
+        super().release()
+        self._prefixes.forget()
+
     def clear(self, row: int, length: int) -> None:
         """Zero what a row has read: `length` tokens."""
         super().clear(row, length)

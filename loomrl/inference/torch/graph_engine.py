@@ -110,6 +110,12 @@ class GraphEngine(TorchEngine):
         return self._settle(row_N, flight.drawn.read()[:, column_N], flight.version_N[column_N])
 
     @override
+    def release(self) -> None:
+        if not self._rows.opened:
+            self._static.forget()  # before what the graphs point to is anybody's
+        super().release()
+
+    @override
     async def close(self) -> None:
         await super().close()
         del self._static

@@ -246,6 +246,10 @@ class CachedNetwork:
     def forget(self) -> None:
         """Drop what rows share: the weights are others."""
 
+    def release(self) -> None:
+        """Give back the memory of the rows, which all have ended; the next ones take it again."""
+        self.kept.release()
+
     def clear(self, row: int, length: int) -> None:
         """Zero what a row has read: `length` tokens."""
         self.kept.clear(row, length)
