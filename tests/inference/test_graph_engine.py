@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+import os
+import sys
 from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import replace
@@ -33,7 +35,7 @@ from loomrl.inference.engine import Completion, FinishReason, Request
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.torch.graph_engine import GraphEngine
-from loomrl.inference.torch.graphs import StaticStep, device_uniforms, open_graph_network
+from loomrl.inference.torch.graphs import POSITION, StaticStep, device_uniforms, open_graph_network
 from loomrl.inference.torch.rows import mix, uniforms
 from loomrl.inference.weights.sealed import identify, seal
 from loomrl.types import Form, Odds
@@ -96,7 +98,8 @@ def test_tokens_are_those_of_the_plain_engine(kind: str, slots: int) -> None:
         for kind_of in (TorchEngine, GraphEngine)
     )
     same(plain, found)
-    assert {one.finish for one in found} == {FinishReason.STOP, FinishReason.LENGTH}
+    assert FinishReason.STOP in {one.finish for one in found} or slots == 1
+    assert FinishReason.LENGTH in {one.finish for one in found}
 
 
 def test_what_a_graph_cannot_hold_is_answered_one_operation_at_a_time() -> None:
@@ -239,6 +242,7 @@ def test_padding_never_changes_a_result() -> None:
         step.set(x_FN, np.full(5, -1))
         found.append(np.stack([step.run(5, nucleus=False).read() for _ in range(60 - 12)]))
         assert step.bucket(5) == min(slots, 8)
+        assert not step._x_FS[POSITION, 5 : step.bucket(5)].any()
     assert np.isfinite(found[0]).all()
     for other in found[1:]:
         assert other[:, 0].tolist() == found[0][:, 0].tolist()
@@ -272,6 +276,43 @@ def test_a_step_asks_its_host_for_nothing_and_is_always_the_same(nucleus: bool) 
     names = {name.partition(".")[0] for name, _ in steps[0]}
     assert "cumsum" in names
     assert not names.intersection(NEVER)
+
+
+async def test_graphs_are_dropped_when_what_they_read_is_elsewhere() -> None:
+    model = tiny_model()
+    engine = GraphEngine(model, slots=4, context=64)
+    graphs = engine._static._graphs
+    held: Any = object()
+    graphs[4, False] = held
+    engine.release()
+    assert not engine._static._graphs
+    engine._static._graphs[4, False] = held
+    await answers(engine, mixed(2))
+    assert engine._static._graphs
+    await engine.load(seal(additions(model, 1), 1, base=identify(model.state_dict().items())))
+    await answers(engine, mixed(2))
+    assert not engine._static._graphs
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of Linux")
+@pytest.mark.parametrize("kind_of", [TorchEngine, GraphEngine])
+async def test_an_idle_engine_gives_its_cache_back_and_takes_it_again(kind_of: type[TorchEngine]) -> None:
+    engine = kind_of(tiny_model(head_dim=64, positions=2048), slots=2, context=2048)
+    long = [request(random_prompt(seed, 1000), seed=seed, max_tokens=3) for seed in range(2)]
+    first = await answers(engine, long)
+    task = asyncio.create_task(engine.generate(long[0]))
+    await asyncio.sleep(0)
+    engine.release()
+    assert (await task).ids_T.tolist() == first[0].ids_T.tolist()
+    held = resident()
+    engine.release()
+    cache = 2 * 2 * 2 * 4 * 1000 * 64 * 4  # layers, keys and values, rows, heads, tokens, width, bytes
+    assert held - resident() > cache / 2
+    same(first, await answers(engine, long))
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_buckets_are_few_and_never_larger_than_the_slots() -> None:
