@@ -39,8 +39,22 @@ TURNS = 8
 """Turns of the event loop after a request ends, so that follow-up requests can join the next step; and after every
 step whose tokens are read as they come: they leave, and new requests arrive, through several turns.
 """
+GAP_S = 0.002
+"""The time without a new stream after which an idle engine begins."""
+GATHER_S = 0.012
+"""The longest time that an idle engine waits for more streams."""
+PIECES_PER_S = 400
+"""Pieces of all streams together: each one wakes its reader, and costs its way through gateway and network."""
+PAUSE_S = (0.025, 0.1)
+"""The shortest and the longest pause of a stream."""
 FILL_TOKENS = 8192
 """Maximum prompt tokens in one forward pass, padding included; a single longer prompt is allowed."""
+
+
+def _pause_s(streams: int) -> float:
+    """The time in which tokens gather into a stream's next piece. The first and the last one wait for nothing."""
+    least, most = PAUSE_S
+    return min(max(streams / PIECES_PER_S, least), most)
 
 
 Key = tuple[bytes, tuple[Sight, ...], LowRankAdapter | None]
@@ -97,7 +111,7 @@ class TorchEngine(Engine):
 
     @override
     async def _stream(self, request: Request, turn: EngineTurn) -> Pieces:
-        """Each token once it is sampled; closing it frees the row before the next step."""
+        """Each piece once it is due; closing it frees the row before the next step."""
         feed = TokenFeed()
         answer = self._enter(request, turn, feed, await self._open_form(request)).answer
         answer.add_done_callback(lambda _: feed.more.set())
@@ -263,11 +277,22 @@ class TorchEngine(Engine):
 
     async def _run(self) -> None:
         """Step while there is work; no request is left without an answer."""
+        await self._gather()
         while self._waiting or self._rows.opened:
             is_new = self._step_safely()
             is_read = any(opened.feed is not None for opened in self._rows.opened)
             for _ in range(TURNS if is_new or is_read else 1):
                 await asyncio.sleep(0)
+
+    async def _gather(self) -> None:
+        """Wait for what arrives together with the first stream: one reading of many prompts is far faster than many."""
+        until = time.perf_counter() + GATHER_S
+        count = 0
+        while self._waiting and self._waiting[-1].feed is not None and count < len(self._waiting) < self._slots:
+            if time.perf_counter() > until:
+                return
+            count = len(self._waiting)
+            await asyncio.sleep(GAP_S)
 
     def _on_stop(self, pump: asyncio.Task[None]) -> None:
         """Fail open requests if the task was cancelled before its first step, in which case no `finally` would run."""
@@ -414,6 +439,8 @@ class TorchEngine(Engine):
         """Hand the tokens of this step to those who read them as they come."""
         rows = ((column, self._rows.opened[row]) for column, row in enumerate(row_N))
         fed = [(column, opened) for column, opened in rows if opened.feed is not None]
+        now = time.perf_counter()
+        next_at = now + _pause_s(len(fed))
         most = max((opened.request.top for _, opened in fed), default=0)
         best = found.logp_NV.topk(min(most, self._vocabulary)) if most and found is not None else None
         ids_NK, logprobs_NK = ([], []) if best is None else (best.indices.tolist(), best.values.tolist())
@@ -424,6 +451,9 @@ class TorchEngine(Engine):
             id, logprob, shift = drawn_3N[:, column].tolist()
             shift = shift if opened.request.shifts else None
             opened.feed.add(int(id), logprob, int(version_N[column]), top=likeliest, shift=shift)
+            if now >= opened.feed.due_at:
+                opened.feed.due_at = next_at
+                opened.feed.more.set()
 
     def _remove(self, rows: set[int] | list[int]) -> None:
         for source, target, length in self._rows.remove(rows):

@@ -25,7 +25,9 @@ class TokenFeed:
     """Tokens that the reader has not taken yet."""
 
     more: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set if there are tokens, or the request has ended."""
+    """Set if a piece is due, or the request has ended."""
+    due_at: float = 0.0
+    """The time from which the next token makes a piece due."""
     _ids: list[int] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
     _versions: list[int] = field(default_factory=list)
@@ -49,7 +51,6 @@ class TokenFeed:
             self._shifts.append(shift)
         if top is not None:
             self._top.append(top)
-        self.more.set()
 
     def take(self, finish: FinishReason | None) -> CompletionPiece:
         """The tokens since the last call."""
