@@ -183,15 +183,16 @@ def attend(  # noqa: PLR0913 - transformers decides
             window_size=(-1 if sliding_window is None else sliding_window - 1, 0),
             enable_gqa=key_LHD.shape[1] != query_LHD.shape[1],
         )
-        return made_LHD[None], None
+        return made_LHD.unsqueeze(0), None
     made = []
     for query_NA, key_NB in reading.blocks:
         before = key_NB.shape[1] - query_NA.shape[1]
-        windowed = sliding_window is not None and sliding_window < key_NB.shape[1]
         mask_AB = None
-        if before or windowed:
+        is_windowed = sliding_window is not None and sliding_window < key_NB.shape[1]
+        if before or is_windowed:
             mask_AB = torch.ones(query_NA.shape[1], key_NB.shape[1], dtype=torch.bool, device=query.device).tril(before)
-            mask_AB = mask_AB.triu(before + 1 - sliding_window) if windowed else mask_AB
+        if mask_AB is not None and sliding_window is not None:
+            mask_AB = mask_AB.triu(before + 1 - sliding_window)
         made_NHAD = scaled_dot_product_attention(
             _gather(query_LHD, query_NA),
             _gather(key_LHD, key_NB),
@@ -208,4 +209,5 @@ def attend(  # noqa: PLR0913 - transformers decides
 
 def _gather(tensor_LHD: Tensor, index_NA: Tensor) -> Tensor:
     """`[N, H, A, D]`."""
-    return tensor_LHD.index_select(0, index_NA.flatten()).unflatten(0, index_NA.shape).transpose(1, 2)
+    chosen: Tensor = tensor_LHD.index_select(0, index_NA.flatten()).unflatten(0, index_NA.shape)
+    return chosen.transpose(1, 2)

@@ -44,14 +44,14 @@ def as_computed(weights: Mapping[str, Tensor], held: Mapping[str, torch.dtype]) 
 
 
 @cache
-def _lowered(kind: type[nn.Module]) -> type[nn.Module]:
+def _lowered(kind: Any) -> type[nn.Module]:
     """The class with its own parameters in another format while it runs, also where it is run again for a backward
     pass. Gradients reach the float32 parameters through the cast.
 
     Not by hooks: `torch.compile` takes each hook for a thing of its own, and would compile every layer.
     """
 
-    class Lowered(kind):  # type: ignore[misc, valid-type]
+    class Lowered(kind):  # type: ignore[misc]
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             own = self._parameters
             held = {name: own[name] for name in self.computed_in}
