@@ -170,8 +170,9 @@ def attend(  # noqa: PLR0913 - transformers decides
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
         )
     query_LHD, key_LHD, value_LHD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    grouped = key_LHD.shape[1] != query_LHD.shape[1]
     if isinstance(reading, Variable):
-        made_LHD = varlen_attn(
+        made_LHD: Any = varlen_attn(
             query_LHD,
             key_LHD.index_select(0, reading.key_M),
             value_LHD.index_select(0, reading.key_M),
@@ -181,18 +182,12 @@ def attend(  # noqa: PLR0913 - transformers decides
             reading.longest_key,
             scale=scaling,
             window_size=(-1 if sliding_window is None else sliding_window - 1, 0),
-            enable_gqa=key_LHD.shape[1] != query_LHD.shape[1],
+            enable_gqa=grouped,
         )
-        return made_LHD.unsqueeze(0), None
+        return made_LHD[None], None
     made = []
     for query_NA, key_NB in reading.blocks:
-        before = key_NB.shape[1] - query_NA.shape[1]
-        mask_AB = None
-        is_windowed = sliding_window is not None and sliding_window < key_NB.shape[1]
-        if before or is_windowed:
-            mask_AB = torch.ones(query_NA.shape[1], key_NB.shape[1], dtype=torch.bool, device=query.device).tril(before)
-        if mask_AB is not None and sliding_window is not None:
-            mask_AB = mask_AB.triu(before + 1 - sliding_window)
+        mask_AB = _mask(query_NA.shape[1], key_NB.shape[1], sliding_window, query.device)
         made_NHAD = scaled_dot_product_attention(
             _gather(query_LHD, query_NA),
             _gather(key_LHD, key_NB),
@@ -201,10 +196,19 @@ def attend(  # noqa: PLR0913 - transformers decides
             dropout_p=dropout,
             is_causal=mask_AB is None,
             scale=scaling,
-            enable_gqa=key_LHD.shape[1] != query_LHD.shape[1],
+            enable_gqa=grouped,
         )
         made.append(made_NHAD.transpose(1, 2).flatten(0, 1))
     return torch.cat(made).index_select(0, reading.place_L)[None], None
+
+
+def _mask(queries: int, keys: int, window: int | None, device: torch.device) -> Tensor | None:
+    """`[A, B]`, causal at their ends; None where plain causal attention does."""
+    is_windowed = window is not None and window < keys
+    if queries == keys and not is_windowed:
+        return None
+    mask_AB = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+    return mask_AB if window is None else mask_AB.triu(keys - queries + 1 - window)
 
 
 def _gather(tensor_LHD: Tensor, index_NA: Tensor) -> Tensor:

@@ -26,7 +26,8 @@ def hold_in_float32(model: nn.Module) -> Dtypes:
         own = {name: p.dtype for name, p in module.named_parameters(recurse=False) if p.dtype != torch.float32}
         if own:
             module.computed_in = own  # type: ignore[assignment]
-            module.__class__ = _lowered(type(module))
+            kind: Any = type(module)
+            module.__class__ = _lowered(kind)
     for parameter in model.parameters():  # last: tied weights have two modules
         parameter.data = parameter.data.float()
     return held
