@@ -123,6 +123,7 @@ def test_switching_the_kind_drops_what_belonged_to_the_old_variant() -> None:
          ["dropout=0.1 has no effect with warm_start.steps=0", "Leave it out"]),
         (["algorithm.sampling.entropies=true", "engine.kind=vllm"],
          ["entropies=true has no effect with engine.kind=vllm", "kind=torch"]),
+        (["engine.graphs=true"], ["engine.graphs=true has no effect with placement.runner.gpus=0", "leave graphs out"]),
         (["algorithm.kind=grpo", "algorithm.ratio=sequence"],
          ["ratio=sequence has no effect with optimizer.epochs=1 and minibatches=1"]),
         (["algorithm.surrogate=cispo", "algorithm.optimizer.epochs=2", "algorithm.clip.dual=3"],

@@ -7,7 +7,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -69,6 +69,11 @@ HALF_BILLION = ModelSize(
     device="cuda",
 )
 """The shape of a 0.5 B model, for a GPU."""
+
+SMOLLM2 = replace(
+    HALF_BILLION, hidden=576, layers=30, heads=9, kv_heads=3, intermediate=1536, vocabulary=49_152, rounds=1
+)
+"""The shape of SmolLM2-135M."""
 
 PEAK_TFLOPS = {
     "NVIDIA A100": 312.0,

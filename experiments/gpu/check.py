@@ -22,6 +22,7 @@ NEEDED = ("torch", "transformers", "numpy")
 PARTS = {
     "learner": "loomrl.experiments.gpu.compute:learner",
     "engine": "loomrl.experiments.gpu.compute:engine",
+    "engine_graphs": "loomrl.experiments.gpu.compute:engine_graphs",
     "chunked_loss": "loomrl.experiments.gpu.compute:chunked_loss",
     "process_group": "loomrl.experiments.gpu.distributed:process_group",
     "fsdp": "loomrl.experiments.gpu.distributed:fsdp",

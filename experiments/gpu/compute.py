@@ -6,6 +6,7 @@ Axes: K tokens, H hidden size, V vocabulary.
 import asyncio
 import platform
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from transformers import PreTrainedModel
 from loomrl.algorithms.language.score import LOGITS_AT_ONCE, chosen_logprobs
 from loomrl.experiments.bench.model import (
     HALF_BILLION,
+    SMOLLM2,
     ModelSize,
     build_model,
     engine_rate,
@@ -28,8 +30,9 @@ from loomrl.experiments.bench.model import (
     settle,
     time_call,
 )
-from loomrl.inference.engine import Request
+from loomrl.inference.engine import Completion, Request
 from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.torch.graph_engine import GraphEngine
 
 TINY = ModelSize(
     hidden=64,
@@ -50,9 +53,9 @@ TINY = ModelSize(
 )
 
 
-def model_size(*, cpu: bool, tiny: bool) -> ModelSize:
+def model_size(size: ModelSize = HALF_BILLION, *, cpu: bool, tiny: bool) -> ModelSize:
     """The size of a part's model; float32 on a CPU."""
-    size = TINY if tiny else HALF_BILLION
+    size = TINY if tiny else size
     return replace(size, device="cpu", dtype="float32") if cpu else size
 
 
@@ -88,35 +91,78 @@ def _product_tflops(size: ModelSize, width: int) -> float:
 
 def engine(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     """Sampled tokens per second of the torch engine, and its difference in log-probabilities from a plain pass."""
-    size = model_size(cpu=cpu, tiny=tiny)
+    return _engines(TorchEngine, cpu=cpu, tiny=tiny)
+
+
+def engine_graphs(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+    """The same of the engine whose steps are CUDA graphs; on a CPU they are made one operation at a time."""
+    return _engines(GraphEngine, cpu=cpu, tiny=tiny)
+
+
+def _engines(kind: type[TorchEngine], *, cpu: bool, tiny: bool) -> dict[str, Any]:
+    found = _engine(kind, model_size(cpu=cpu, tiny=tiny))
+    return {**found, "smollm2": _engine(kind, model_size(SMOLLM2, cpu=cpu, tiny=tiny))}
+
+
+def _engine(kind: type[TorchEngine], size: ModelSize) -> dict[str, Any]:
     model = build_model(size).eval()
-    opened = TorchEngine(model, slots=4 * size.concurrent, context=size.prompt + size.answer)
-    engine_rate(opened, replace(size, requests=size.concurrent, answer=max(2, size.answer // 16)), size.concurrent)
+    context = size.prompt + size.answer
+    expected = asyncio.run(_sample(TorchEngine(model, slots=DRIFTING, context=context), size))
+    before = _allocated(size.device)
+    opened = kind(model, slots=4 * size.concurrent, context=context)
+    for n in _degrees(size):
+        engine_rate(opened, replace(size, requests=n, answer=max(2, size.answer // 16)), n)
     low, high = ([engine_rate(opened, size, n) for _ in range(size.rounds)] for n in _degrees(size))
+    taken = _allocated(size.device)
+    opened.release()
+    released = _allocated(size.device)
+    got = asyncio.run(_sample(opened, size))  # in a cache that was given back and taken again
     found = {
         "engine_tokens_per_s": round(statistics.median(low)),
         "engine_tokens_per_s_4x": round(statistics.median(high)),
         "engine_concurrent": size.concurrent,
-        **asyncio.run(_drift(opened, model, size)),
+        **_drift(model, size, got),
+        "same_tokens": float(np.mean([_same_share(one, other) for one, other in zip(expected, got, strict=True)])),
     }
-    if not cpu:
+    if size.device == "cuda":
         found["engine_peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+        found["cache_gib"] = round(taken - released, 2)
+        found["left_gib"] = round(released - before, 2)
     return found
+
+
+def _allocated(device: str) -> float:
+    """GiB of the device's memory in use."""
+    return torch.cuda.memory_allocated() / 2**30 if device == "cuda" else 0.0
 
 
 def _degrees(size: ModelSize) -> tuple[int, int]:
     return size.concurrent, 4 * size.concurrent
 
 
-async def _drift(opened: TorchEngine, model: PreTrainedModel, size: ModelSize) -> dict[str, Any]:
-    """Log-probabilities as sampled, against those of one pass over the finished sequence."""
+DRIFTING = 8
+"""Requests whose answers are compared."""
+
+
+def _requests(size: ModelSize) -> list[Request]:
     sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer, entropies=False)
-    rng = np.random.default_rng(2)
-    prompts = rng.integers(10, size.vocabulary, (8, size.prompt), np.int32)
-    asked = [Request(prompt, sampling, frozenset(), seed) for seed, prompt in enumerate(prompts)]
-    answers = await asyncio.gather(*map(opened.generate, asked))
+    prompts = np.random.default_rng(2).integers(10, size.vocabulary, (DRIFTING, size.prompt), np.int32)
+    return [Request(prompt, sampling, frozenset(), seed) for seed, prompt in enumerate(prompts)]
+
+
+async def _sample(opened: TorchEngine, size: ModelSize) -> list[Completion]:
+    return list(await asyncio.gather(*map(opened.generate, _requests(size))))
+
+
+def _same_share(one: Completion, other: Completion) -> float:
+    """The share of an answer before the first token that differs."""
+    return float(np.cumprod(one.ids_T == other.ids_T).mean())
+
+
+def _drift(model: PreTrainedModel, size: ModelSize, answers: Sequence[Completion]) -> dict[str, float]:
+    """Log-probabilities as sampled, against those of one pass over the finished sequence."""
     gaps: list[float] = []
-    for request, answer in zip(asked, answers, strict=True):
+    for request, answer in zip(_requests(size), answers, strict=True):
         ids_T = torch.from_numpy(np.concatenate([request.prompt_T, answer.ids_T])).long().to(size.device)
         with torch.inference_mode():
             logp_TV = model(ids_T[None], use_cache=False).logits[0].float().log_softmax(-1)

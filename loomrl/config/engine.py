@@ -25,6 +25,8 @@ class TorchEngineConfig(Config):
     """The embedded engine, one per runner."""
 
     kind: Literal["torch"] = "torch"
+    graphs: bool = False
+    """Let a GPU replay the steps as CUDA graphs. Not tried on a GPU yet."""
     checks: Checks = Checks()
 
 

@@ -575,6 +575,11 @@ class Experiment(Training):
                 f"placement.engine has no effect with engine.kind={self.engine.kind}, whose engines are no actors of "
                 "Ray: set kind=vllm, or leave the place out"
             )
+        if isinstance(self.engine, TorchEngineConfig) and self.engine.graphs and not self.placement.runner.gpus:
+            raise ValueError(
+                "engine.graphs=true has no effect with placement.runner.gpus=0: a CPU has no graphs. Give runners a "
+                "GPU, or leave graphs out"
+            )
         if isinstance(self.algorithm, LanguageAlgorithm):
             learners = self.algorithm.learners.count
             refuse_empty("placement.learner", self.placement.learner, "algorithm.learners.count", learners)

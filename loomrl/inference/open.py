@@ -13,6 +13,7 @@ from loomrl.inference.footprint import ModelShape
 from loomrl.inference.form import FormCompiler
 from loomrl.inference.model import config_of, open_model, open_tokenizer, vocabulary_of
 from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.torch.graph_engine import GraphEngine
 from loomrl.inference.vision import open_vision
 from loomrl.process import free_memory, return_freed_memory
 
@@ -42,9 +43,11 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
     trusts = opening.trust_remote_code
     match choice:
         case TorchEngineConfig():
+            if choice.graphs and opening.device == "cpu":
+                raise ConfigError("engine.graphs=true: a CPU has no graphs. Open the engine on a GPU, or without them.")
             model = open_model(opening.origin, dtype=opening.dtype, device=opening.device, trust_remote_code=trusts)
             vision = open_vision(opening.origin, trust_remote_code=trusts)
-            engine = TorchEngine(
+            engine = (GraphEngine if choice.graphs else TorchEngine)(
                 model,
                 slots=opening.slots,
                 context=opening.context,

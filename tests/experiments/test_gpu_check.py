@@ -74,8 +74,10 @@ def test_rehearsal_goes_through_its_parts_with_little_more_than_torch(checkout: 
     assert found["machine"]["torch"]
     assert found["date"]
     if "engine" in only:
-        assert parts["engine"]["engine_tokens_per_s"] > 100
-        assert parts["engine"]["drift_max"] < 1e-4
+        for each in (parts["engine"], parts["engine_graphs"], parts["engine_graphs"]["smollm2"]):
+            assert each["engine_tokens_per_s"] > 100
+            assert each["drift_max"] < 1e-4
+            assert each["same_tokens"] == 1
         assert parts["chunked_loss"]["trials"][-1]["peak_mib"] >= parts["chunked_loss"]["logits_mib"]
         assert parts["fsdp"]["fsdp"]["sharded"] == parts["fsdp"]["plain"]["tensors"] > 0
         assert parts["publication"]["verified"] == 6

@@ -319,8 +319,8 @@ async def test_a_stream_has_the_tokens_of_the_completion_in_several_pieces(engin
         assert one.versions_T.tolist() == other.versions_T.tolist()
         assert one.finish is other.finish
     assert drift(model(), asked, got) <= TOLERANCE
-    # One by one they may be merged: vLLM hands over together what a busy reader had not fetched.
-    assert max(map(len, pieces)) > 4
+    # At least the first token leaves alone. Further ones gather, or wait for a busy reader.
+    assert max(map(len, pieces)) > 1
 
 
 async def test_the_likeliest_tokens_come_with_a_stream_if_asked_for(engine: Engine) -> None:

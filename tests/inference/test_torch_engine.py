@@ -240,6 +240,31 @@ class Forgetful(GPT2LMHeadModel):
         return super().forward(*args, **kwargs)
 
 
+async def test_streams_that_arrive_shortly_one_after_another_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loomrl.inference.torch.engine.GAP_S", 0.3)
+    monkeypatch.setattr("loomrl.inference.torch.engine.GATHER_S", 30.0)
+    engine = TorchEngine(tiny_model("llama"), slots=8, context=64)
+
+    async def late(number: int) -> None:
+        for _ in range(number):
+            await asyncio.sleep(0.001)
+        asked = request(random_prompt(number, 9), seed=number, max_tokens=1)
+        assert [len(piece.ids_T) async for piece in engine.stream(asked)] == [1]
+
+    await asyncio.gather(*map(late, range(6)))
+    assert engine.statistics.steps == 1
+
+
+@pytest.mark.parametrize(("pause_s", "lengths"), [(0.0, [1] * 12), (60.0, [1, 11])])
+async def test_tokens_gather_for_a_while_before_they_leave(
+    monkeypatch: pytest.MonkeyPatch, pause_s: float, lengths: list[int]
+) -> None:
+    monkeypatch.setattr("loomrl.inference.torch.engine.PAUSE_S", (pause_s, pause_s))
+    engine = TorchEngine(tiny_model("llama"), slots=8, context=64)
+    asked = request(random_prompt(1, 9), seed=1, max_tokens=12)
+    assert [len(piece.ids_T) async for piece in engine.stream(asked)] == lengths
+
+
 def test_a_model_whose_cached_steps_are_not_its_forward_pass_is_refused() -> None:
     with pytest.raises(ConfigError, match="Forgetful: with cached keys and values its logits are off by"):
         TorchEngine(Forgetful(tiny_model("gpt2").config).eval(), context=64)

@@ -169,7 +169,7 @@ async def test_weights_are_swapped_under_many_callers_and_every_token_says_its_v
             await asyncio.sleep(0)
     assert swaps > 5
     answers = [await caller for caller in callers]
-    by_prompt = {tuple(piece.ids_T.tolist()[0] for piece in pieces): request for request, pieces in engine.log}
+    by_prompt = {tuple(id for piece in pieces for id in piece.ids_T.tolist()): asked for asked, pieces in engine.log}
     for answer in answers:
         request = by_prompt[tuple(answer.ids.tolist())]
         expected = np.stack([logprobs(each, request, answer.ids) for each in models])

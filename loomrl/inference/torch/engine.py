@@ -39,8 +39,22 @@ TURNS = 8
 """Turns of the event loop after a request ends, so that follow-up requests can join the next step; and after every
 step whose tokens are read as they come: they leave, and new requests arrive, through several turns.
 """
+GAP_S = 0.002
+"""The time without a new stream after which an idle engine begins."""
+GATHER_S = 0.012
+"""The longest time that an idle engine waits for more streams."""
+PIECES_PER_S = 400
+"""Pieces of all streams together: each one wakes its reader, and costs its way through gateway and network."""
+PAUSE_S = (0.025, 0.1)
+"""The shortest and the longest pause of a stream."""
 FILL_TOKENS = 8192
 """Maximum prompt tokens in one forward pass, padding included; a single longer prompt is allowed."""
+
+
+def _pause_s(streams: int) -> float:
+    """The time in which tokens gather into a stream's next piece. The first and the last one wait for nothing."""
+    least, most = PAUSE_S
+    return min(max(streams / PIECES_PER_S, least), most)
 
 
 Key = tuple[bytes, tuple[Sight, ...], LowRankAdapter | None]
@@ -74,7 +88,7 @@ class TorchEngine(Engine):
         """Without `forms`, which know the tokens' texts, no answer can have a form."""
         super().__init__(version)
         self._forms = forms
-        self._network: CachedNetwork | None = open_network(model, slots=slots, context=context, vision=vision)
+        self._network: CachedNetwork | None = self._build(model, slots=slots, context=context, vision=vision)
         self._constants = {name: tensor.clone() for name, tensor in self._network.constants().items()}
         self._base: Base | None = None
         self._own: LowRankAdapter | None = None
@@ -88,13 +102,16 @@ class TorchEngine(Engine):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pump: asyncio.Task[None] | None = None
 
+    def _build(self, model: PreTrainedModel, *, slots: int, context: int, vision: Vision | None) -> CachedNetwork:
+        return open_network(model, slots=slots, context=context, vision=vision)
+
     @override
     async def _complete(self, request: Request, turn: EngineTurn) -> Completion:
         return await self._enter(request, turn, None, await self._open_form(request)).answer
 
     @override
     async def _stream(self, request: Request, turn: EngineTurn) -> Pieces:
-        """Each token once it is sampled; closing it frees the row before the next step."""
+        """Each piece once it is due; closing it frees the row before the next step."""
         feed = TokenFeed()
         answer = self._enter(request, turn, feed, await self._open_form(request)).answer
         answer.add_done_callback(lambda _: feed.more.set())
@@ -219,6 +236,15 @@ class TorchEngine(Engine):
                 "opened, and must not. Resume the run with fresh engines, and look for faulty memory."
             )
 
+    def release(self) -> None:
+        """Give the cache's memory back until the next request; nothing while one is open."""
+        if self._rows.opened or self._waiting:
+            return
+        network = self._open_network()
+        network.release()
+        if network.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     @override
     async def close(self) -> None:
         await super().close()
@@ -251,11 +277,22 @@ class TorchEngine(Engine):
 
     async def _run(self) -> None:
         """Step while there is work; no request is left without an answer."""
+        await self._gather()
         while self._waiting or self._rows.opened:
             is_new = self._step_safely()
             is_read = any(opened.feed is not None for opened in self._rows.opened)
             for _ in range(TURNS if is_new or is_read else 1):
                 await asyncio.sleep(0)
+
+    async def _gather(self) -> None:
+        """Wait for what arrives together with the first stream: one reading of many prompts is far faster than many."""
+        until = time.perf_counter() + GATHER_S
+        count = 0
+        while self._waiting and self._waiting[-1].feed is not None and count < len(self._waiting) < self._slots:
+            if time.perf_counter() > until:
+                return
+            count = len(self._waiting)
+            await asyncio.sleep(GAP_S)
 
     def _on_stop(self, pump: asyncio.Task[None]) -> None:
         """Fail open requests if the task was cancelled before its first step, in which case no `finally` would run."""
@@ -347,53 +384,80 @@ class TorchEngine(Engine):
         logits_NV = self._open_network().step(x[0].long(), x[1].long(), int(columns[1].max()) + 1, adapters)
         shifted = self._rows.shift(logits_NV)  # after the step: a GPU still computes while forms are consulted
         found = draw(logits_NV, x[2], x[3] if columns[3].min() < 1 else None, x[4], shifted)
-        drawn = torch.stack([found.token_N.double(), found.logprob_N.double(), found.shift_N.double()]).cpu().numpy()
-        entropies_N = found.entropy().cpu().numpy() if self._rows.want_entropies else None
-        version_N = np.array([self._version_of(opened) for opened in self._rows.opened], np.int32)
-        ended = self._rows.append(
-            drawn[0].astype(np.int64), drawn[1], version_N, shifts_N=drawn[2], entropies_N=entropies_N
-        )
-        self._hand_out(drawn, found)
-        broken = np.flatnonzero(~np.isfinite(drawn[1]))
-        for row in broken:
+        return self._settle(np.arange(len(self._rows)), found.columns().cpu().numpy(), self._versions(), found)
+
+    def _versions(self) -> NDArray[np.int32]:
+        """The version that draws each row's next token."""
+        return np.array([self._version_of(opened) for opened in self._rows.opened], np.int32)
+
+    def _settle(
+        self,
+        row_N: NDArray[np.int64],
+        drawn_3N: NDArray[np.float64],
+        version_N: NDArray[np.int32],
+        found: RowDraw | None = None,
+    ) -> int:
+        """Give each of these rows its token, and answer those that ended; returns their number.
+
+        Without `found`, no row wants more than its token and log-probability.
+        """
+        entropies_N = found.entropy().cpu().numpy() if found is not None and self._rows.want_entropies else None
+        ended = self._rows.append(row_N, drawn_3N, version_N, entropies_N)
+        self._hand_out(row_N, drawn_3N, version_N, found)
+        broken = np.flatnonzero(~np.isfinite(drawn_3N[1]))
+        for column in broken:
+            row = int(row_N[column])
             opened = self._rows.opened[row]
-            self._answer(opened, f"weights of version {version_N[row]} gave logits that are not finite")
-            self._open_network().clear(int(row), int(columns[1][row]) + 1)
-        strayed = self._follow_forms(drawn[0])
+            self._answer(opened, f"weights of version {version_N[column]} gave logits that are not finite")
+            self._open_network().clear(row, len(self._rows.read(row)))
+        strayed = self._follow_forms(row_N, drawn_3N[0])
         for row in ended:
             if not self._rows.opened[row].answer.done():
                 self._rows.opened[row].answer.set_result(self._rows.completion(row))
-        gone = {*map(int, ended), *map(int, broken), *strayed}
-        self._tally.add(sampled_tokens=len(self._rows), steps=1)
+        gone = {*map(int, ended), *map(int, row_N[broken]), *strayed}
+        self._tally.add(sampled_tokens=len(row_N), steps=1)
         self._remove(gone)
         return len(gone)
 
-    def _follow_forms(self, ids_N: NDArray[np.float64]) -> list[int]:
+    def _follow_forms(self, row_N: NDArray[np.int64], ids_N: NDArray[np.float64]) -> list[int]:
         """Go on in every form after its row's token; returns the rows whose form cannot, which are answered so."""
         strayed = []
-        for row, opened in enumerate(self._rows.opened):
-            if opened.form is not None and (fault := opened.form.take(int(ids_N[row]))):
+        for row, id in zip(map(int, row_N), ids_N, strict=True):
+            opened = self._rows.opened[row]
+            if opened.form is not None and (fault := opened.form.take(int(id))):
                 self._answer(opened, f"its form became too complex ({fault}). Simplify it", Unsupported)
                 strayed.append(row)
         return strayed
 
-    def _hand_out(self, drawn_3N: NDArray[np.float64], found: RowDraw) -> None:
+    def _hand_out(
+        self,
+        row_N: NDArray[np.int64],
+        drawn_3N: NDArray[np.float64],
+        version_N: NDArray[np.int32],
+        found: RowDraw | None,
+    ) -> None:
         """Hand the tokens of this step to those who read them as they come."""
-        fed = [(row, opened) for row, opened in enumerate(self._rows.opened) if opened.feed is not None]
+        rows = ((column, self._rows.opened[row]) for column, row in enumerate(row_N))
+        fed = [(column, opened) for column, opened in rows if opened.feed is not None]
+        now = time.perf_counter()
+        next_at = now + _pause_s(len(fed))
         most = max((opened.request.top for _, opened in fed), default=0)
-        best = found.logp_NV.topk(min(most, self._vocabulary)) if most else None
+        best = found.logp_NV.topk(min(most, self._vocabulary)) if most and found is not None else None
         ids_NK, logprobs_NK = ([], []) if best is None else (best.indices.tolist(), best.values.tolist())
-        for row, opened in fed:
+        for column, opened in fed:
             assert opened.feed is not None
             top = opened.request.top
-            likeliest = (ids_NK[row][:top], logprobs_NK[row][:top]) if top else None
-            id, logprob, shift = drawn_3N[:, row].tolist()
+            likeliest = (ids_NK[column][:top], logprobs_NK[column][:top]) if top else None
+            id, logprob, shift = drawn_3N[:, column].tolist()
             shift = shift if opened.request.shifts else None
-            opened.feed.add(int(id), logprob, self._version_of(opened), top=likeliest, shift=shift)
+            opened.feed.add(int(id), logprob, int(version_N[column]), top=likeliest, shift=shift)
+            if now >= opened.feed.due_at:
+                opened.feed.due_at = next_at
+                opened.feed.more.set()
 
     def _remove(self, rows: set[int] | list[int]) -> None:
         for source, target, length in self._rows.remove(rows):
-            self._open_network().copy(source, target, length)
+            self._open_network().move(source, target, length)
 
     def _fail(self, cause: str) -> None:
         """Answer all open requests with an error."""

@@ -5,9 +5,10 @@ width of a head, S slots, C positions up to the context, L positions of a row at
 that are rotated (A + H), X heads of all rows (N * H).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,12 +57,22 @@ class FusedLayer:
     down_parts: Parts
 
 
+class Rotation(NamedTuple):
+    """The rotation of each row's queries and keys."""
+
+    cos_NUD: Tensor
+    sin_NUD: Tensor
+
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""Keeps a layer's new keys and values [N, H, D]; attention of the queries [N, A, D] to all that are kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlace:
     """The positions of this step's tokens, equal for all layers."""
 
-    cos_NUD: Tensor
-    sin_NUD: Tensor
+    rotation: Rotation
     mask_N11L: Tensor
     slot_X: Tensor
     """The index of each row's heads among all slots' heads' positions."""
@@ -164,6 +175,11 @@ class FusedNetwork(CachedNetwork):
         """Drop what rows share: the weights are others."""
         self._prefixes.forget()
 
+    def release(self) -> None:
+        """Give back the memory of the rows, which all have ended; the next ones take it again."""
+        super().release()
+        self._prefixes.forget()
+
     def clear(self, row: int, length: int) -> None:
         """Zero what a row has read: `length` tokens."""
         super().clear(row, length)
@@ -171,12 +187,14 @@ class FusedNetwork(CachedNetwork):
 
     def _step(self, ids_N: Tensor, position_N: Tensor, length: int, rows: AdapterRows | None) -> Tensor:
         place = self._place(position_N, length)
+        return self._compute(ids_N, place.rotation, partial(self._attend, place), rows)
+
+    def _compute(self, ids_N: Tensor, rotation: Rotation, attend: Attend, rows: AdapterRows | None) -> Tensor:
+        """The logits after one more token in each row, whose keys and values `attend` keeps."""
         x_NW = self._body.embed_tokens(ids_N)
-        for index, (layer, kept) in enumerate(zip(self._layers, self.kept.layers, strict=True)):
-            q_NAD, k_NHD, v_NHD = self._project(layer, x_NW, place, rows)
-            for kept_SHCD, new_NHD in zip(kept, (k_NHD, v_NHD), strict=True):
-                kept_SHCD.view(-1, self._width).index_copy_(0, place.slot_X, new_NHD.reshape(-1, self._width))
-            attended = self._attend(q_NAD, index, place).reshape(len(x_NW), -1)
+        for index, layer in enumerate(self._layers):
+            q_NAD, k_NHD, v_NHD = self._project(layer, x_NW, rotation, rows)
+            attended = attend(index, q_NAD, k_NHD, v_NHD).reshape(len(x_NW), -1)
             x_NW = _add(x_NW, attended, layer.out)
             if rows is not None:
                 rows.add(attended, layer.out_parts, x_NW)
@@ -206,7 +224,6 @@ class FusedNetwork(CachedNetwork):
         return cos_1CD[0, :, None], sin_1CD[0, :, None]
 
     def _place(self, position_N: Tensor, length: int) -> StepPlace:
-        rotated = self._queries + self._heads
         prefixes = self._prefixes.arrange(len(position_N))
         column_N = position_N
         if prefixes.spans:
@@ -214,15 +231,19 @@ class FusedNetwork(CachedNetwork):
             length = int(column_N.max()) + 1
         head_X = torch.arange(len(position_N) * self._heads, device=position_N.device)
         return StepPlace(
-            self._cos_C1D[position_N].expand(-1, rotated, -1).contiguous(),
-            self._sin_C1D[position_N].expand(-1, rotated, -1).contiguous(),
+            self._rotate(position_N),
             self._mask(column_N[:, None], length),
             head_X * self._context + column_N.repeat_interleave(self._heads),
             prefixes,
         )
 
+    def _rotate(self, position_N: Tensor) -> Rotation:
+        rotated = self._queries + self._heads
+        tables = (self._cos_C1D, self._sin_C1D)
+        return Rotation(*(table_C1D[position_N].expand(-1, rotated, -1).contiguous() for table_C1D in tables))
+
     def _project(
-        self, layer: FusedLayer, x_NW: Tensor, place: StepPlace, rows: AdapterRows | None
+        self, layer: FusedLayer, x_NW: Tensor, rotation: Rotation, rows: AdapterRows | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, normalised if the model does so, and rotated; values."""
         normed_NW = self._norm(x_NW, layer.before_attention)
@@ -235,15 +256,17 @@ class FusedNetwork(CachedNetwork):
         u_NUD = joint.view(len(x_NW), -1, self._width)[:, : -self._heads]
         if layer.query_norm is not None and layer.key_norm is not None:
             u_NUD = torch.cat([self._norm(q_NAD, layer.query_norm), self._norm(k_NHD, layer.key_norm)], 1)
-        u_NUD = torch.addcmul(u_NUD * place.cos_NUD, u_NUD.roll(self._width // 2, -1), place.sin_NUD)
+        u_NUD = torch.addcmul(u_NUD * rotation.cos_NUD, u_NUD.roll(self._width // 2, -1), rotation.sin_NUD)
         return u_NUD[:, : self._queries], u_NUD[:, self._queries :], v_NHD
 
-    def _attend(self, q_NAD: Tensor, layer: int, place: StepPlace) -> Tensor:
+    def _attend(self, place: StepPlace, layer: int, q_NAD: Tensor, k_NHD: Tensor, v_NHD: Tensor) -> Tensor:
         """The attention output of each query over its row. Two small matrix products are faster than the CPU's own
         kernel.
         """
         mask_N11L = place.mask_N11L
         kept = self.kept.layers[layer]
+        for kept_SHCD, new_NHD in zip(kept, (k_NHD, v_NHD), strict=True):
+            kept_SHCD.view(-1, self._width).index_copy_(0, place.slot_X, new_NHD.reshape(-1, self._width))
         count = len(q_NAD)
         length = mask_N11L.shape[-1]
         shared = self._queries // self._heads
@@ -328,14 +351,15 @@ def open_network(model: PreTrainedModel, *, slots: int, context: int, vision: Vi
         network: CachedNetwork = FusedNetwork(model, slots=slots, context=context)
     else:
         network = CachedNetwork(model, slots=slots, context=context, vision=vision)
-    if slots > 1 and context > 6:
-        _prove(network)
+    prove(network, slots=slots, context=context)
     return network
 
 
 @torch.inference_mode()
-def _prove(network: CachedNetwork) -> None:
+def prove(network: CachedNetwork, *, slots: int, context: int) -> None:
     """Compare two sequences of different length, read as the engine reads them and in one pass each."""
+    if slots < 2 or context < 7:
+        return
     model = network.model
     vocabulary = int(model.config.get_text_config().vocab_size)
     whole = [(np.arange(length) * 7 + length).astype(np.int32) % vocabulary for length in (4, 6)]

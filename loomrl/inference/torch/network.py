@@ -26,15 +26,27 @@ from loomrl.inference.vision import Vision, embed_with_pictures
 
 
 class KeyValues:
-    """The keys and values of every layer, with operations on rows."""
+    """The keys and values of every layer, with operations on rows. They take memory from their first use on."""
 
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
-        self.layers: list[tuple[Tensor, Tensor]] = []
-        for key_1H1D, value_1H1D in _sample(model, context):
-            key_SHCD, value_SHCD = (
-                _zeros_like(x, slots, x.shape[1], context, x.shape[3]) for x in (key_1H1D, value_1H1D)
-            )
-            self.layers.append((key_SHCD, value_SHCD))
+        self._sample = _sample(model, context)
+        self._slots = slots
+        self._context = context
+        self._layers: list[tuple[Tensor, Tensor]] = []
+
+    @property
+    def layers(self) -> list[tuple[Tensor, Tensor]]:
+        """[S, H, C, D] keys and values."""
+        if not self._layers:
+            self._layers = [(self._open(key_1H1D), self._open(value_1H1D)) for key_1H1D, value_1H1D in self._sample]
+        return self._layers
+
+    def _open(self, x_1H1D: Tensor) -> Tensor:
+        return zeros_like(x_1H1D, self._slots, x_1H1D.shape[1], self._context, x_1H1D.shape[3])
+
+    def release(self) -> None:
+        """Give the memory back, and what is kept in it."""
+        self._layers = []
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` positions of row `source` into row `target`."""
@@ -60,7 +72,7 @@ class KeyValues:
                 x_SHCD[row, :, :length] = 0  # no more: it would take the memory of the whole row
 
 
-def _zeros_like(x: Tensor, *shape: int) -> Tensor:
+def zeros_like(x: Tensor, *shape: int) -> Tensor:
     """Zeros of that shape. On a CPU they take no memory until they are written to."""
     if x.device.type != "cpu":
         return x.new_zeros(shape)
@@ -162,10 +174,13 @@ class CachedNetwork:
                 f"context={context} exceeds the {known} positions of this {model.config.model_type}: beyond them its "
                 f"answers are noise. Set algorithm.model.context={known} or less."
             )
-        self.kept = KeyValues(model, slots=slots, context=context)
+        self.kept = self._open_cache(slots=slots, context=context)
         self.adapted = AdaptedModel(self.model)
         self._context = context
         self._position_C = torch.arange(context, device=model.device)
+
+    def _open_cache(self, *, slots: int, context: int) -> KeyValues:
+        return KeyValues(self.model, slots=slots, context=context)
 
     def fill(
         self,
@@ -215,6 +230,10 @@ class CachedNetwork:
         """Let row `target` begin as row `source` does, up to `length`."""
         self.kept.copy(source, target, length)
 
+    def move(self, source: int, target: int, length: int) -> None:
+        """Put row `source`, which has read `length` tokens, into the place of row `target`, which has ended."""
+        self.copy(source, target, length)
+
     def join(
         self, source: int, target: int, prompt_T: NDArray[np.int32], adapter: LowRankAdapter | None = None
     ) -> None:
@@ -226,6 +245,10 @@ class CachedNetwork:
 
     def forget(self) -> None:
         """Drop what rows share: the weights are others."""
+
+    def release(self) -> None:
+        """Give back the memory of the rows, which all have ended; the next ones take it again."""
+        self.kept.release()
 
     def clear(self, row: int, length: int) -> None:
         """Zero what a row has read: `length` tokens."""

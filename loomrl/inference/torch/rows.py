@@ -25,7 +25,9 @@ class TokenFeed:
     """Tokens that the reader has not taken yet."""
 
     more: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set if there are tokens, or the request has ended."""
+    """Set if a piece is due, or the request has ended."""
+    due_at: float = 0.0
+    """The time from which the next token makes a piece due."""
     _ids: list[int] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
     _versions: list[int] = field(default_factory=list)
@@ -49,7 +51,6 @@ class TokenFeed:
             self._shifts.append(shift)
         if top is not None:
             self._top.append(top)
-        self.more.set()
 
     def take(self, finish: FinishReason | None) -> CompletionPiece:
         """The tokens since the last call."""
@@ -74,18 +75,20 @@ class TokenFeed:
 
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def uniforms(seed_N: NDArray[np.uint64], index_N: NDArray[np.uint64]) -> NDArray[np.float64]:
     """The `index`-th number in [0, 1) of each seed's stream: SplitMix64, which allows random access."""
-    bits_N = _mix(_mix(seed_N) + index_N * GOLDEN)
+    bits_N = mix(mix(seed_N) + index_N * GOLDEN)
     return (bits_N >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _mix(x_N: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix(x_N: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The same bits for the same number, and very different ones for numbers that differ little."""
     x_N = x_N + GOLDEN
-    x_N = (x_N ^ (x_N >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x_N = (x_N ^ (x_N >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x_N = (x_N ^ (x_N >> np.uint64(30))) * MULTIPLIERS[0]
+    x_N = (x_N ^ (x_N >> np.uint64(27))) * MULTIPLIERS[1]
     mixed_N: NDArray[np.uint64] = x_N ^ (x_N >> np.uint64(31))
     return mixed_N
 
@@ -131,6 +134,10 @@ class RowDraw(NamedTuple):
     logprob_N: Tensor
     shift_N: Tensor
     logp_NV: Tensor
+
+    def columns(self) -> Tensor:
+        """[3, N] tokens, log-probabilities and shifts, to be copied at once."""
+        return torch.stack([self.token_N.double(), self.logprob_N.double(), self.shift_N.double()])
 
     def entropy(self) -> Tensor:
         """The entropy of each row's whole distribution, in nats."""
@@ -273,16 +280,27 @@ class Rows:
         """The next step's inputs for N rows: unread id, its position, temperature, top-p, and a uniform number."""
         count = len(self.opened)
         position_N = self._length_S[:count] - 1
-        drawn_N = (position_N + 1 - self._prompt_S[:count]).astype(np.uint64)
         return np.stack(
             [
                 self._ids_SC[np.arange(count), position_N],
                 position_N,
                 self._temperature_S[:count],
                 self._top_p_S[:count],
-                uniforms(self._seed_S[:count], drawn_N),
+                uniforms(*self.counters()),
             ]
         )
+
+    def counters(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """The seed of each row's stream of uniform numbers, and the index of its next one."""
+        count = len(self.opened)
+        drawn_N = (self._length_S[:count] - self._prompt_S[:count]).astype(np.uint64)
+        return self._seed_S[:count], drawn_N
+
+    def left(self) -> NDArray[np.int64]:
+        """The most tokens that each row may still get."""
+        count = len(self.opened)
+        left_N: NDArray[np.int64] = self._limit_S[:count] - self._length_S[:count]
+        return left_N
 
     def shift(self, logits_NV: Tensor) -> ShiftedOdds | None:
         """The logits of the rows whose odds a caller changes, and the ids that forms leave; None without any."""
@@ -318,26 +336,24 @@ class Rows:
 
     def append(
         self,
-        ids_N: NDArray[np.int64],
-        logprobs_N: NDArray[np.float64],
+        row_N: NDArray[np.int64],
+        drawn_3N: NDArray[np.float64],
         version_N: NDArray[np.int32],
-        *,
-        shifts_N: NDArray[np.float64],
         entropies_N: NDArray[np.float32] | None = None,
     ) -> NDArray[np.int64]:
-        """Append the sampled tokens; returns the rows that ended."""
-        count = len(self.opened)
-        row_N = np.arange(count)
-        at_N = self._length_S[:count]
+        """Append sampled tokens, with their log-probabilities and shifts, to these rows; returns those that ended."""
+        ids_N = drawn_3N[0].astype(np.int64)
+        at_N = self._length_S[row_N]
         self._ids_SC[row_N, at_N] = ids_N
-        self._logprobs_SC[row_N, at_N] = logprobs_N
+        self._logprobs_SC[row_N, at_N] = drawn_3N[1]
         self._versions_SC[row_N, at_N] = version_N
-        self._shifts_SC[row_N, at_N] = shifts_N
+        self._shifts_SC[row_N, at_N] = drawn_3N[2]
         if entropies_N is not None:
             self._entropies_SC[row_N, at_N] = entropies_N
-        self._length_S[:count] += 1
-        stopped_N = (self._stop_SK[:count] == ids_N[:, None]).any(axis=1)
-        return np.flatnonzero(stopped_N | (self._length_S[:count] >= self._limit_S[:count]))
+        self._length_S[row_N] += 1
+        stopped_N = (self._stop_SK[row_N] == ids_N[:, None]).any(axis=1)
+        ended_N: NDArray[np.int64] = row_N[stopped_N | (self._length_S[row_N] >= self._limit_S[row_N])]
+        return ended_N
 
     def completion(self, row: int) -> Completion:
         """The sampled tokens of a row."""
