@@ -52,8 +52,8 @@ FULL = ServeSize()
 QUICK = ServeSize(act_s=1, rounds=1, tokens=32, crowd=50)
 
 
-def measure(size: ServeSize = FULL) -> dict[str, Any]:
-    """Every figure of `loomrl bench serve`."""
+def measure(size: ServeSize = FULL, *, litellm: str = "") -> dict[str, Any]:
+    """Every figure of `loomrl bench serve`; `litellm`: the program of LiteLLM's proxy, to be measured beside."""
     if shutil.which("wrk") is None:
         raise LoomError("wrk is missing, and clients in Python are slower than the gateway: apt install wrk")
     figures: dict[str, Any] = {}
@@ -70,6 +70,11 @@ def measure(size: ServeSize = FULL) -> dict[str, Any]:
             figures |= _against_engine(service, folder / "talk", size)
             say(f"{size.crowd} open streams")
             figures |= _crowd(service, size)
+        if litellm:
+            from loomrl.experiments.bench import peers
+
+            say("vLLM's server, LiteLLM's proxy before it, our gateway before vLLM")
+            figures |= peers.measure(folder, size, litellm)
     figures["machine"] = machine()
     return figures
 
@@ -87,10 +92,10 @@ class Service:
 
 
 @contextmanager
-def served(folder: Path, what: str) -> Iterator[Service]:
+def served(folder: Path, what: str, *settings: str) -> Iterator[Service]:
     """`loomrl serve` of a folder, until the block ends."""
     command = [sys.executable, "-m", "loomrl", "serve", str(folder / what), "--endpoint", what, "--port", "0", "--json"]
-    command += [f"store_url=sqlite:///{folder / what}.db", f"artifact_url={folder / 'artifacts'}"]
+    command += [f"store_url=sqlite:///{folder / what}.db", f"artifact_url={folder / 'artifacts'}", *settings]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -195,7 +200,7 @@ def _against_engine(service: Service, folder: Path, size: ServeSize) -> dict[str
     through = []
     for _ in range(size.rounds):
         bare.append(_bare(folder, size))
-        through.append(asyncio.run(_streams(service, size, size.streams, size.tokens)))
+        through.append(asyncio.run(all_streams(service, size, size.streams, size.tokens)))
     rate, ttft = (statistics.median(each[at] for each in bare) for at in (0, 1))
     served_rate, served_ttft = (statistics.median(each[at] for each in through) for at in (0, 1))
     return {
@@ -214,7 +219,7 @@ def _bare(folder: Path, size: ServeSize) -> tuple[float, float]:
     return float(rate), float(ttft)
 
 
-async def _streams(service: Service, size: ServeSize, count: int, tokens: int) -> tuple[float, float]:
+async def all_streams(service: Service, size: ServeSize, count: int, tokens: int) -> tuple[float, float]:
     """Tokens per second of so many streams at once, and the median time to the first token."""
     async with Client(service.url, _headers(service)) as client:
         await client.stream(_chat(service, tokens=4, stream=True))

@@ -80,7 +80,7 @@ class Client:
             async for line in reader:
                 if not first_s and line.startswith(b"data: "):  # sent once the first token is there
                     first_s = time.perf_counter() - began
-                if line.startswith(b"data: {") and b'"usage":{' in line:
+                if line.startswith(b"data: {") and b'"completion_tokens":' in line:
                     usage = json.loads(line[6:])["usage"]["completion_tokens"]
                 is_done = is_done or line.startswith(b"data: [DONE]")
         finally:
