@@ -17,13 +17,13 @@ from typing import Any
 import httpx
 
 from loomrl.errors import LoomError
-from loomrl.experiments.bench.serve import START_S, ServeSize, Service, all_streams, served
+from loomrl.experiments.bench.served import START_S, Service, all_streams, served
 
 NAME = "talk"
 """The model's name at every server."""
 
 
-def measure(folder: Path, size: ServeSize, litellm: str) -> dict[str, Any]:
+def measure(folder: Path, litellm: str, *, rounds: int, streams: int, tokens: int) -> dict[str, Any]:
     """Tokens per second and milliseconds to the first token of each, in turns; `litellm` is its program."""
     with ExitStack() as stack:
         plain = stack.enter_context(_vllm(folder / NAME))
@@ -32,13 +32,13 @@ def measure(folder: Path, size: ServeSize, litellm: str) -> dict[str, Any]:
             "litellm": stack.enter_context(_litellm(litellm, plain, folder)),
             "gateway": stack.enter_context(served(folder, NAME, "engine.kind=vllm")),
         }
-        rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in doors}
-        for _ in range(1 + size.rounds):
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in doors}
+        for _ in range(1 + rounds):
             for name, door in doors.items():
-                rounds[name].append(asyncio.run(all_streams(door, size, size.streams, size.tokens)))
+                found[name].append(asyncio.run(all_streams(door, streams, tokens)))
     figures: dict[str, Any] = {}
-    for name, found in rounds.items():
-        rate, first_s = (statistics.median(column) for column in zip(*found[1:], strict=True))  # the first warms up
+    for name, each in found.items():
+        rate, first_s = (statistics.median(column) for column in zip(*each[1:], strict=True))  # the first warms up
         figures |= {f"peer_{name}_tokens_per_s": round(rate), f"peer_{name}_ttft_ms": round(1e3 * first_s, 1)}
     return figures
 
