@@ -74,10 +74,11 @@ class HeldFile:
         return self._known == (found.st_dev, found.st_ino)
 
 
-def scratch(purpose: str) -> Path:
+def scratch(purpose: str, name: str = "") -> Path:
     """A new folder for this process. It is removed when the process exits or, if it was killed, by the next that asks.
 
-    A lock on the folder tells whether its process lives; a fork shares it.
+    A lock on the folder tells whether its process lives; a fork shares it. With a name its path is `scratch_path`; a
+    FileExistsError says that another process has it.
     """
     _forget_removed()
     for folder in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
@@ -86,11 +87,27 @@ def scratch(purpose: str) -> Path:
     made = Path(tempfile.mkdtemp(prefix="loomrl-new-"))  # under a name that no sweep takes until it is locked
     lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    folder = made.rename(made.with_name(f"{SCRATCH}{purpose}-{made.name.removeprefix('loomrl-new-')}"))
+    folder = scratch_path(purpose, name or made.name.removeprefix("loomrl-new-"))
+    try:
+        made.rename(folder)
+    except OSError:
+        os.close(lock)
+        made.rmdir()
+        raise FileExistsError(f"{folder} is another process's.") from None
     if not _held:
         atexit.register(_remove_held, os.getpid())
     _held[folder] = lock
     return folder
+
+
+def scratch_path(purpose: str, name: str) -> Path:
+    """The path of a scratch folder of this name."""
+    return Path(tempfile.gettempdir()) / f"{SCRATCH}{purpose}-{name}"
+
+
+def hand_over(folder: Path) -> int:
+    """The lock on a scratch folder of this process, to be closed once the process that gets the folder inherited it."""
+    return _held.pop(folder)
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -13,8 +13,6 @@ from loomrl.store import LoomDB
 from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave
 
 log = logging.getLogger(__name__)
-PACE_S = 4 * BEAT_S
-"""Slower than a replica's heartbeat, as no calls are sent here."""
 
 
 @contextmanager
@@ -35,7 +33,7 @@ def present(db: LoomDB, role: ReplicaRole, *, address: str = "", endpoint: str =
     over = threading.Event()
 
     def keep_beating() -> None:
-        while not over.wait(PACE_S):
+        while not over.wait(BEAT_S):
             try:
                 beat(db, row)
             except StoreError as error:

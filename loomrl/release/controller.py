@@ -257,10 +257,16 @@ class Controller:
     def __init__(self, db: LoomDB, endpoint: str) -> None:
         self._db = db
         self._observer = ReleaseObserver(db, endpoint)
+        self._idle = -1
+        """LoomDB's version, at which no release was open."""
 
     def tick(self) -> Release | None:
         """Look once; the release's new state if it was moved on."""
+        version = self._db.version()
+        if version == self._idle:
+            return None
         look = self._observer.look(with_bounds=False)
+        self._idle = version if look is None else -1
         if look is None or _decide(look) is None:
             return None
         look = self._observer.bounded(look)  # for the record

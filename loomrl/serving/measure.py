@@ -20,6 +20,7 @@ from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import Gathered
 from loomrl.serving.dispatch import MOVABLE, EndpointView
 from loomrl.serving.refusal import Refusal
+from loomrl.serving.repeat import after_commits
 from loomrl.serving.split import assign_arm
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint, Role
@@ -146,6 +147,7 @@ class Measures:
         self._due: deque[tuple[float, _Unit]] = deque()
         self._waiting: dict[str, list[Observation]] = {}
         self._feedback = 0
+        self._follow_feedback = after_commits(db, self._join_feedback)
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
@@ -284,7 +286,7 @@ class Measures:
         while self._due and self._due[0][0] <= now:
             self.over(self._due.popleft()[1])
         if self._sessions:
-            await self._join_feedback()
+            await self._follow_feedback()
         waiting = self._waiting
         self._waiting = {}
         for endpoint in list(waiting):

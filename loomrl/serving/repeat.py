@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from loomrl.errors import LoomError
 from loomrl.safety.redaction.log import redacted_logger
+from loomrl.store import LoomDB
 
 log = redacted_logger(__name__)
 T = TypeVar("T")
@@ -22,6 +23,20 @@ async def again(work: Callable[[], Awaitable[object]], pause_s: float) -> None:
         except Exception:
             log.exception("It is tried again.")
         await asyncio.sleep(pause_s)
+
+
+def after_commits(db: LoomDB, work: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[None]]:
+    """The work, left out while nothing was committed to LoomDB since it was done."""
+    done = -1
+
+    async def work_if_changed() -> None:
+        nonlocal done
+        version = db.version()
+        if version != done:
+            await work()
+            done = version
+
+    return work_if_changed
 
 
 async def cancel_task(task: asyncio.Task[None] | None) -> None:

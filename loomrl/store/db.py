@@ -5,6 +5,7 @@ at a cursor never misses a row that commits late, and two writers cannot deadloc
 """
 
 import glob
+import itertools
 import re
 import sqlite3
 import threading
@@ -71,6 +72,8 @@ class LoomDB(Closing):
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"
         self._turn = threading.Lock()
+        self._looks = itertools.count()
+        self._watch: Any = None
         # On PostgreSQL the writer must see what the writer before it committed, so it stays at READ COMMITTED.
         # A write through a reader would go past the write lock, so readers are read-only there.
         snapshot = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -95,6 +98,20 @@ class LoomDB(Closing):
             if not self.is_sqlite:
                 connection.execute(_TAKE_WRITE_LOCK)
             yield connection
+
+    def version(self) -> int:
+        """A number that stays the same while nothing is committed, so that who polls need not read: microseconds.
+
+        PostgreSQL has none: there it is always another one.
+        """
+        if not self.is_sqlite:
+            return next(self._looks)
+        try:
+            # of a connection that writes nothing: its own commits would not count
+            self._watch = self._watch or self.engine.raw_connection()
+            return int(self._watch.driver_connection.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.location}: {error}. {_remedy(str(error))}") from error
 
     def again(self, work: Callable[[], T]) -> T:
         """The result of `work`, repeated if the server goes away under it: it must not matter if it was done before."""
@@ -121,7 +138,7 @@ class LoomDB(Closing):
         """Translate database errors: the database, its message, the remedy."""
         try:
             yield
-        except (DBAPIError, PoolTimeout) as error:
+        except (DBAPIError, PoolTimeout, sqlite3.OperationalError) as error:
             said = " ".join(str(getattr(error, "orig", error)).split())
             kind = StoreAway if isinstance(error, DBAPIError) and _is_away(error) else StoreError
             raise kind(f"{self.location}: {said}. {_remedy(said)}") from error
@@ -130,6 +147,8 @@ class LoomDB(Closing):
 
     def close(self) -> None:
         """Close every connection. An SQLite file is complete then, unless others still use it."""
+        if self._watch is not None:
+            self._watch.close()
         pool = self.engine.pool
         if self.is_sqlite and isinstance(pool, QueuePool) and pool.checkedin():
             with closing(self.engine.raw_connection()) as connection, suppress(sqlite3.Error):  # the log has it still
@@ -316,8 +335,15 @@ def _sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        writing = connection.get_execution_options().get("loom_write", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+        if not connection.get_execution_options().get("loom_write", False):
+            connection.exec_driver_sql("BEGIN")
+            return
+        driver: Any = connection.connection.driver_connection
+        driver.execute("PRAGMA busy_timeout=0")  # SQLite itself would sleep up to 100 ms while others take the lock
+        try:
+            _retry_locked(lambda: driver.execute("BEGIN IMMEDIATE"))
+        finally:
+            driver.execute(f"PRAGMA busy_timeout={1000 * BUSY_TIMEOUT_S:.0f}")
 
     return engine
 
@@ -347,17 +373,22 @@ class _Checked(sqlite3.Connection):
 
 def _enter_wal(connection: sqlite3.Connection, file: Path) -> None:
     """Switch a new file to WAL: the only step at which SQLite fails at once if another process is writing."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    mode = None
-    while mode is None:
-        try:
-            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+    (mode,) = _retry_locked(lambda: connection.execute("PRAGMA journal_mode=WAL")).fetchone()
     if mode != "wal":
         raise StoreError(f"{file}: this file system cannot hold a database in WAL mode. Use a local disk.")
+
+
+def _retry_locked(work: Callable[[], T]) -> T:
+    """The result of `work` once no other process has the lock, which is asked for again as soon as it may be free."""
+    began = time.monotonic()
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            waited = time.monotonic() - began
+            if "locked" not in str(error) or waited > BUSY_TIMEOUT_S:
+                raise
+        time.sleep(min(max(waited / 10, 0.0003), 0.01))
 
 
 def _postgresql(url: URL) -> Engine:

@@ -12,8 +12,8 @@ from sqlalchemy import delete, insert, select, update
 from loomrl.store.db import LoomDB, now
 from loomrl.store.log import Records, scalars
 
-BEAT_S = 1.0
-"""Time between two signs of life."""
+BEAT_S = 3.0
+"""Time between two signs of life: each is a commit, after which all that follow LoomDB look."""
 DEAD_S = 15.0
 """A replica that was silent this long is taken for dead, unless a connection to it holds."""
 GONE_S = 60.0
@@ -103,12 +103,25 @@ def live_replicas(
     dead_s: float = DEAD_S,
 ) -> list[Replica]:
     """The replicas that were heard of lately, the eldest first."""
+    return [row for row, _ in aged_replicas(db, role=role, endpoint=endpoint, policies=policies, dead_s=dead_s)]
+
+
+def aged_replicas(
+    db: LoomDB,
+    *,
+    role: ReplicaRole | None = None,
+    endpoint: str | None = None,
+    policies: Iterable[str] | None = None,
+    dead_s: float = GONE_S,
+) -> list[tuple[Replica, float]]:
+    """The same with the seconds since each was heard of."""
     query = REPLICAS.select(role=role, endpoint=endpoint).order_by(REPLICAS.c.started_at, REPLICAS.c.id)
     if policies is not None:
         query = query.where(REPLICAS.c.policy.in_(list(policies)))
     with db.read() as connection:
-        since = now(db, connection) - dead_s
-        return REPLICAS.fetch(connection, query.where(REPLICAS.c.beat_at > since))
+        at = now(db, connection)
+        rows = REPLICAS.fetch(connection, query.where(REPLICAS.c.beat_at > at - dead_s))
+    return [(row, at - row.beat_at) for row in rows]
 
 
 def front_of(db: LoomDB, endpoint: str) -> str | None:

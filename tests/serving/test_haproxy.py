@@ -1,4 +1,6 @@
 import asyncio
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +18,9 @@ from loomrl.errors import ServeError
 from loomrl.http.listen import Certificate, trusted
 from loomrl.serving.asgi import PATHS
 from loomrl.serving.deployment.front import Front, FrontSettings, configuration, find_haproxy
+from loomrl.serving.repeat import cancel_task
 from tests.needs import needs
+from tests.serving.waiting import until
 from tests.tls_samples import issue, trusting
 
 pytestmark = needs("HAProxy")
@@ -64,6 +68,18 @@ async def front_of(
         yield front
     finally:
         await front.close()
+
+
+async def haproxy(front: Front) -> int:
+    """The process id of the running HAProxy."""
+    return int((await front._tell("show info")).partition("\nPid: ")[2].split()[0])
+
+
+async def die(front: Front) -> None:
+    """End the front as SIGKILL would: the kernel closes its connections."""
+    assert front._held is not None
+    await cancel_task(front._keeper)
+    front._held.writer.transport.abort()
 
 
 @pytest.fixture
@@ -183,8 +199,7 @@ async def test_the_first_piece_of_a_stream_leaves_at_once(front: Front, client: 
 
 
 async def test_a_killed_haproxy_is_started_again_with_its_gateways(front: Front, client: httpx.AsyncClient) -> None:
-    assert front._process is not None
-    front._process.kill()
+    os.kill(await haproxy(front), signal.SIGKILL)
     async with asyncio.timeout(10):
         while True:
             try:
@@ -196,11 +211,52 @@ async def test_a_killed_haproxy_is_started_again_with_its_gateways(front: Front,
                 break
 
 
+async def test_the_next_front_takes_over_the_haproxy_of_one_that_died_and_cuts_no_stream(
+    unused_tcp_port_factory: Callable[[], int], addresses: list[str], client: httpx.AsyncClient
+) -> None:
+    settings = FrontSettings(host="127.0.0.1", port=unused_tcp_port_factory())
+    first, second = (Front(settings, service="one secret") for _ in range(2))
+    await first.start()
+    try:
+        await first.follow(addresses[:1])
+        process = await haproxy(first)
+        async with client.stream("GET", f"{first.url}/v1/models/stream") as answer:
+            pieces = answer.aiter_bytes()
+            await anext(pieces)
+            await die(first)
+            assert (await client.get(f"{first.url}/healthz")).status_code == 200
+            await second.start()
+            assert await haproxy(second) == process
+            assert second.gateways == addresses[:1]
+            assert b"".join([piece async for piece in pieces])
+        await second.follow(addresses[1:])
+        there = [await client.get(f"{url}/v1/models") for url in (second.url, f"http://{addresses[1]}")]
+        assert there[0].headers["x-pid"] == there[1].headers["x-pid"]
+    finally:
+        await second.close()
+    assert not psutil.pid_exists(process)
+
+
+async def test_it_ends_without_a_next_front_and_with_one_of_other_settings(
+    unused_tcp_port_factory: Callable[[], int],
+) -> None:
+    port = unused_tcp_port_factory()
+    first = Front(FrontSettings(host="127.0.0.1", port=port), service="one secret", lease_s=60.0)
+    await first.start()
+    process = await haproxy(first)
+    await die(first)
+    second = Front(FrontSettings(host="127.0.0.1", port=port, connections=7), service="one secret", lease_s=0.1)
+    await second.start()
+    assert not psutil.pid_exists(process)
+    process = await haproxy(second)
+    await die(second)
+    await until(lambda: not psutil.pid_exists(process) and not second._folder.exists())
+
+
 async def test_it_listens_on_the_asked_address_and_nothing_else(front: Front) -> None:
-    assert front._process is not None
     listening = [
         (each.laddr.ip, each.laddr.port)
-        for each in psutil.Process(front._process.pid).net_connections("inet")
+        for each in psutil.Process(await haproxy(front)).net_connections("inet")
         if each.status == psutil.CONN_LISTEN
     ]
     assert set(listening) == {("127.0.0.1", front.settings.port)}

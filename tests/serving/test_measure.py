@@ -13,6 +13,7 @@ from loomrl.config.release import ReleasePlan
 from loomrl.release.controller import ReleaseEvidenceLog
 from loomrl.serving import measure
 from loomrl.serving.call import ChoiceClosed, Gathered, ToolCall
+from loomrl.serving.deployment import reconcile
 from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.serving.measure import MeasuredCall, Measures
 from loomrl.serving.refusal import Refusal, RefusalCause
@@ -312,6 +313,26 @@ async def test_a_gateway_follows_a_new_revision_and_a_new_test_at_a_glance(
     await until(lambda: view.tests("e"))
     await view.close()
     assert (view.endpoint("e") or SPLIT).revision == 3
+
+
+async def test_a_gateway_asks_nothing_while_nothing_is_committed(
+    store: LoomDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "PACE_S", 1000.0)
+    monkeypatch.setattr(reconcile, "GLANCE_S", 0.001)
+    asked: list[None] = []
+    glances: list[None] = []
+    ask = reconcile.last_change
+    version = LoomDB.version
+    monkeypatch.setattr(reconcile, "last_change", lambda db: (asked.append(None), ask(db))[1])
+    monkeypatch.setattr(LoomDB, "version", lambda db: (glances.append(None), version(db))[1])
+    view = StoredView(store, token="secret")
+    await view.start()
+    await until(lambda: len(glances) > 20)
+    assert len(asked) == 2  # to begin with, and to know the version at which nothing had changed
+    set_endpoint(store, "e", [replace(STABLE, share=1.0)], at=1.0)
+    await until(lambda: view.endpoint("e"))
+    await view.close()
 
 
 async def test_what_is_being_written_at_the_end_is_not_lost(store: LoomDB, monkeypatch: pytest.MonkeyPatch) -> None:

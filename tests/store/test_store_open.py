@@ -54,6 +54,16 @@ def test_a_slow_answer_is_not_taken_for_another_time(postgres_url: str, monkeypa
     assert next(seen, None) is None
 
 
+def test_its_version_tells_of_every_commit(store_url: str) -> None:
+    with open_store(store_url) as one, open_store(store_url) as other:
+        known = one.version()
+        assert (one.version() == known) is one.is_sqlite
+        for writer in (one, other, one):
+            known = one.version()
+            EVENTS.append(writer, [Event(kind="k", subject="s", created_at=0.0)])
+            assert one.version() != known
+
+
 def test_the_last_text_kept_under_a_key_is_found(store: LoomDB) -> None:
     notes = Notes(store)
     assert notes.find("trainer") is None

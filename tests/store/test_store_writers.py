@@ -1,6 +1,7 @@
 """Faults and races: several processes, kills, a full disk. Real ones, on both databases."""
 
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -109,6 +110,32 @@ def test_a_writer_waits_for_a_thread_only_so_long(store: LoomDB, monkeypatch: py
     monkeypatch.setattr("loomrl.store.db.BUSY_TIMEOUT_S", 0.2)
     with store.write(), pytest.raises(StoreError, match="held the write lock"), store.write():
         pass
+
+
+def test_a_writer_asks_often_for_the_lock_of_another_process_and_only_so_long(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    waits = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        waits.set()
+        real(seconds)
+
+    real = time.sleep
+    with open_store(sqlite_url) as one, open_store(sqlite_url) as other, ThreadPoolExecutor(1) as thread:
+        monkeypatch.setattr("loomrl.store.db.time.sleep", sleep)
+        with one.write():
+            written = thread.submit(EVENTS.append, other, [event("after")])
+            assert waits.wait(30)
+        written.result(timeout=30)
+        assert max(slept) <= 0.01
+        monkeypatch.setattr("loomrl.store.db.BUSY_TIMEOUT_S", 0.1)
+        with one.write(), pytest.raises(StoreError, match="Another process held the write lock"), other.write():
+            pass
+        monkeypatch.undo()
+        assert len(EVENTS.append(other, [event("again")])) == 1
 
 
 def test_postgresql_ends_a_writer_that_hangs(postgres_url: str) -> None:

@@ -1,17 +1,19 @@
 """HAProxy in front of the gateways: one address, sticky sessions, and no lost request when a gateway is killed.
 
 The set of gateways changes through HAProxy's runtime socket, in slots that are there from the start: no reload. It
-listens on the asked address and on a private socket only.
+listens on the asked address and on a private socket only. A guard (`guard.py`) holds it, so that it outlives this
+process, and the next front takes it over as it is.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import ipaddress
 import json
 import os
 import re
+import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -20,11 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loomrl.errors import ServeError
-from loomrl.files import scratch
+from loomrl.files import hand_over, private, scratch, scratch_path
 from loomrl.http.listen import Certificate, authority
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.asgi import PATHS
 from loomrl.serving.channel.frame import SILENT_S
+from loomrl.serving.deployment.guard import DOOR, END, LOG, YOURS
 from loomrl.serving.repeat import cancel_task
 from loomrl.serving.routes.models import MODELS
 
@@ -36,16 +39,12 @@ BUFFER_BYTES = 65536
 STARTED_S = 10.0
 ENDING_S = 3.0
 """Time for open requests when the front ends."""
+LEASE_S = 180.0
+"""Time for which HAProxy waits for the next front while Ray's node is there: a busy machine starts one in minutes."""
 RETRY_AFTER_S = 1
-LOOK_S = 0.5
-DYING_WITH_US = (
-    *(sys.executable, "-I", "-S", "-c"),
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
-    "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])",
-)
-"""Runs a program that the kernel ends (SIGTERM) with the process of this id. No code of ours runs after the fork,
-which would be unsafe beside Ray's threads.
-"""
+LOOK_S = 0.1
+GUARD = Path(__file__).with_name("guard.py")
+CONFIGURATION = "haproxy.cfg"
 PEM = "certificate.pem"
 
 NO_GATEWAY = {
@@ -165,14 +164,31 @@ backend gateways
 """
 
 
-class Front:
-    """A running HAProxy: restarted if it dies, ended with this process."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The connection to HAProxy's guard, as its keeper."""
 
-    def __init__(self, settings: FrontSettings, *, program: str | None = None) -> None:
+    writer: asyncio.StreamWriter
+    ended: asyncio.Task[str]
+    """Done once HAProxy has ended; its log."""
+
+
+class Front:
+    """HAProxy, restarted if it dies. If this process dies, it goes on, and the next front of the service takes it over.
+
+    `service` is a secret of the service, by which that front finds it; by default there is none.
+    """
+
+    def __init__(
+        self, settings: FrontSettings, *, service: str = "", program: str | None = None, lease_s: float = LEASE_S
+    ) -> None:
         self.settings = settings
         self._program = program or find_haproxy()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._folder = scratch("front")
+        self._lease_s = lease_s
+        known = f"{service or secrets.token_hex()} {settings.host} {settings.port}"
+        self._name = hashlib.sha256(known.encode()).hexdigest()[:24]
+        self._folder = scratch_path("front", self._name)
+        self._held: Held | None = None
         self._gateways: dict[int, str] = {}
         self._keeper: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -189,26 +205,23 @@ class Front:
         return sorted(self._gateways.values())
 
     async def start(self) -> None:
-        """Listen. A ServeError says why it cannot."""
+        """Listen, or take over the HAProxy that does. A ServeError says why it cannot."""
         if self._program is None:
             raise ServeError("gateways.front=haproxy: HAProxy was not found. Install it (apt-get install haproxy).")
-        body = json.dumps(NO_GATEWAY)
-        (self._folder / "unavailable.http").write_text(
-            "HTTP/1.1 503 Service Unavailable\r\n"
-            f"content-type: application/json\r\nretry-after: {RETRY_AFTER_S}\r\ncontent-length: {len(body)}\r\n"
-            f"connection: close\r\n\r\n{body}"
-        )
-        if self.settings.certificate is not None:
-            (self._folder / PEM).touch(mode=0o600)
-            (self._folder / PEM).write_bytes(self.settings.certificate.joined())
-        threads = max(1, min(4, (os.cpu_count() or 2) // 2))
-        (self._folder / "haproxy.cfg").write_text(configuration(self.settings, self._folder, threads=threads))
-        await self._run()
+        until = asyncio.get_running_loop().time() + STARTED_S
+        while not await self._take_over():
+            try:
+                await self._run()
+                break
+            except FileExistsError:  # the one before is ending
+                if asyncio.get_running_loop().time() > until:
+                    raise ServeError(f"{self._folder} is held by another process, which does not answer.") from None
+                await asyncio.sleep(LOOK_S)
         self._keeper = asyncio.create_task(self._keep())
 
     async def follow(self, gateways: Sequence[str]) -> None:
         """Send requests to these gateways only, from now on. Open requests at others may finish."""
-        wanted = list(dict.fromkeys(gateways))[:SLOTS]
+        wanted = list(dict.fromkeys(map(_in_numbers, gateways)))[:SLOTS]
         async with self._turn:
             for slot, address in list(self._gateways.items()):
                 if address not in wanted:
@@ -223,61 +236,132 @@ class Front:
 
     async def close(self) -> None:
         """Take no more requests, finish the open ones for a moment, and end."""
-        await cancel_task(self._keeper)
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGUSR1)  # listens no more, finishes what is open
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(self._process.wait, ENDING_S + 1)
-            self._process.kill()
-            self._process.wait()
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        async with self._turn:  # not while the keeper starts it again
+            await cancel_task(self._keeper)
+            if self._held is not None and not self._held.ended.done():
+                await _end(self._held)
+
+    async def _take_over(self) -> bool:
+        """Take over the HAProxy of this service. False if there is none, or one with other settings, which is ended."""
+        try:
+            if self._folder.stat().st_uid != os.geteuid():
+                return False
+            held = await self._connect()
+        except (OSError, EOFError):
+            return False
+        with contextlib.suppress(OSError):
+            if all((self._folder / name).read_bytes() == content for name, content in self._files().items()):
+                self._gateways = await self._read_gateways()
+                self._held = held
+                log.info("HAProxy goes on with its gateways: %s.", ", ".join(self.gateways))
+                return True
+        await _end(held)
+        return False
+
+    async def _connect(self) -> Held:
+        """Become the keeper. An EOFError: HAProxy is ending. A TimeoutError: another front is the keeper."""
+        reader, writer = await asyncio.open_unix_connection(self._folder / DOOR)
+        try:
+            async with asyncio.timeout(STARTED_S):
+                await reader.readexactly(len(YOURS))
+        except BaseException:
+            writer.close()
+            raise
+        return Held(writer, asyncio.create_task(_read_log(reader)))
+
+    def _files(self) -> dict[str, bytes]:
+        """The files that HAProxy reads, by name."""
+        body = json.dumps(NO_GATEWAY)
+        unavailable = (
+            "HTTP/1.1 503 Service Unavailable\r\n"
+            f"content-type: application/json\r\nretry-after: {RETRY_AFTER_S}\r\ncontent-length: {len(body)}\r\n"
+            f"connection: close\r\n\r\n{body}"
+        )
+        threads = max(1, min(4, (os.cpu_count() or 2) // 2))
+        files = {
+            "unavailable.http": unavailable.encode(),
+            CONFIGURATION: configuration(self.settings, self._folder, threads=threads).encode(),
+        }
+        if self.settings.certificate is not None:
+            files[PEM] = self.settings.certificate.joined()
+        return files
 
     async def _run(self) -> None:
-        """Start the program and wait until it answers."""
-        assert self._program is not None
-        with (self._folder / "log").open("wb") as written:
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - on this thread: the kernel ends it with its parent
-                [*DYING_WITH_US, str(os.getpid()), self._program, "-db", "-f", str(self._folder / "haproxy.cfg")],
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
-            )
+        """Start HAProxy and its guard, and wait until it answers. A FileExistsError: one is still there."""
+        await asyncio.to_thread(self._start_guard)
+        self._held = held = await self._connect()
         deadline = asyncio.get_running_loop().time() + STARTED_S
         while True:
             try:
                 await self._tell("show info")
             except OSError:
-                if self._process.poll() is not None or asyncio.get_running_loop().time() > deadline:
-                    self._process.kill()
-                    log = (self._folder / "log").read_text(errors="replace")
+                if held.ended.done() or asyncio.get_running_loop().time() > deadline:
+                    lines = (await _end(held)).splitlines()
                     # The rest of a log says where the program lies.
-                    said = " ".join(line.partition(" : ")[2] for line in log.splitlines() if "[ALERT]" in line)[-500:]
+                    said = " ".join(line.partition(" : ")[2] for line in lines if "[ALERT]" in line)[-500:]
                     where = f"{self.settings.host}:{self.settings.port}"
                     raise ServeError(f"HAProxy cannot serve on {where}: {said or 'it gave no reason'}") from None
                 await asyncio.sleep(0.01)
             else:
                 return
 
+    def _start_guard(self) -> None:
+        """Start the guard, with HAProxy, in a session of its own: it is no child of this process once it runs."""
+        folder = scratch("front", self._name)
+        for name, content in self._files().items():
+            with open(folder / name, "wb", opener=private) as file:
+                file.write(content)
+        lock = hand_over(folder)
+        with socket.socket(socket.AF_UNIX) as door, (folder / LOG).open("wb") as written:
+            door.bind(str(folder / DOOR))
+            door.listen()
+            # Ray's node process is the parent of those that it starts: without it, no front comes
+            told = [folder, door.fileno(), os.getppid(), self._lease_s, ENDING_S + 1]
+            haproxy = [self._program, "-db", "-f", folder / CONFIGURATION]
+            try:
+                subprocess.run(
+                    [sys.executable, "-I", "-S", *map(str, (GUARD, *told, *haproxy))],
+                    stdin=subprocess.DEVNULL,
+                    stdout=written,
+                    stderr=written,
+                    pass_fds=(door.fileno(), lock),
+                    start_new_session=True,
+                    check=True,
+                )
+            finally:
+                os.close(lock)
+
     async def _keep(self) -> None:
         """Restart it when it dies."""
         while True:
-            await asyncio.sleep(LOOK_S / 10)
-            if self._process is None or self._process.poll() is None:
-                continue
-            log.warning("HAProxy ended (status %s) and is started again.", self._process.returncode)
+            assert self._held is not None
+            await asyncio.wait({self._held.ended})
+            self._held.writer.close()
+            log.warning("HAProxy ended and is started again.")
             try:
                 async with self._turn:
                     await self._run()
                     for slot, address in self._gateways.items():
                         await self._open(slot, address)
-            except (ServeError, OSError) as error:
+            except (ServeError, OSError, EOFError) as error:
                 log.warning("HAProxy could not be started again: %s", error)
                 await asyncio.sleep(LOOK_S)
+
+    async def _read_gateways(self) -> dict[int, str]:
+        """The gateways that the running HAProxy sends requests to, by slot."""
+        _, header, *rows = (await self._tell("show servers state gateways")).strip().splitlines()
+        names = header.removeprefix("# ").split()
+        servers = [dict(zip(names, row.split(), strict=False)) for row in rows]
+        return {
+            int(each["srv_id"]): authority(each["srv_addr"], int(each["srv_port"]))
+            for each in servers
+            if not int(each["srv_admin_state"]) & 1  # in maintenance, as all are that were not opened
+        }
 
     async def _open(self, slot: int, address: str) -> None:
         host, _, port = address.rpartition(":")
         server = f"gateways/g{slot}"
-        await self._tell(f"set server {server} addr {_number(host)} port {port}")
+        await self._tell(f"set server {server} addr {host.strip('[]')} port {port}")
         await self._tell(f"set server {server} state ready")
         await self._tell(f"set server {server} health up")
 
@@ -309,12 +393,31 @@ def _addresses(host: str, port: int) -> list[str]:
     ]
 
 
-def _number(host: str) -> str:
-    """An address in numbers, which is what the runtime socket takes."""
+def _in_numbers(address: str) -> str:
+    """The address with its host in numbers, which is what the runtime socket takes."""
+    host, _, port = address.rpartition(":")
     try:
-        return str(ipaddress.ip_address(host.strip("[]")))
+        number = str(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
-        return socket.gethostbyname(host)
+        number = socket.gethostbyname(host)
+    return authority(number, int(port))
+
+
+async def _read_log(reader: asyncio.StreamReader) -> str:
+    """The log that a guard sends at the end."""
+    with contextlib.suppress(OSError):
+        return (await reader.read()).decode(errors="replace")
+    return ""
+
+
+async def _end(held: Held) -> str:
+    """Have the guard end HAProxy, and wait until nothing is left; its log."""
+    with contextlib.suppress(OSError):
+        held.writer.write(END)
+        await held.writer.drain()
+    said = await held.ended
+    held.writer.close()
+    return said
 
 
 def _ms(seconds: float) -> str:

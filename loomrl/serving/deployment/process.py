@@ -27,7 +27,7 @@ from loomrl.serving.meter import GatewayMeter
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.refusal import Refusal, RefusalCause
-from loomrl.serving.repeat import again, cancel_task
+from loomrl.serving.repeat import after_commits, again, cancel_task
 from loomrl.serving.routes.act import KINDS
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS, Event
@@ -127,7 +127,7 @@ class FrontProcess(ServicePart):
                 connections=experiment.limits.connections,
                 deadline_s=experiment.gateways.deadline_s,
             )
-            front = Front(settings)
+            front = Front(settings, service=station.token)
             await front.start()
             self._stack.push_async_callback(front.close)
             self.front = front
@@ -136,7 +136,7 @@ class FrontProcess(ServicePart):
                 rows = await asyncio.to_thread(live_replicas, db, role=ReplicaRole.GATEWAY, endpoint=endpoint)
                 await front.follow([row.address for row in rows if row.state is ReplicaState.READY])
 
-            self._repeat(follow, FOLLOW_S)
+            self._repeat(after_commits(db, follow), FOLLOW_S)
         await presence.start()
         resolved = {"experiment": experiment.sha256, "resolved": dump(experiment)}
         await asyncio.to_thread(self._record, db, "service.started", resolved)

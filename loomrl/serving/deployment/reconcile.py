@@ -15,10 +15,10 @@ from loomrl.serving.repeat import cancel_task
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, last_change, list_tests
 from loomrl.store.endpoints import Endpoint, State, list_endpoints
-from loomrl.store.replicas import GONE_S, Replica, ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.replicas import BEAT_S, DEAD_S, Replica, ReplicaRole, ReplicaState, aged_replicas
 
 log = redacted_logger(__name__)
-PACE_S = 1.0
+PACE_S = BEAT_S
 """Time between two reads of LoomDB where nothing has changed: heartbeats grow old without a change."""
 GLANCE_S = 0.1
 """Time between two checks for changed endpoints, tests or replicas: a change is read at once."""
@@ -37,6 +37,8 @@ class StoredView:
         self._endpoints: Mapping[str, Endpoint] = {}
         self._tests: Mapping[str, list[AbTest]] = {}
         self._change: tuple[Any, ...] = ()
+        self._version = -1
+        """LoomDB's, at which nothing had changed."""
         self._links: dict[str, ChannelLink] = {}
         self._groups: Mapping[str, tuple[ChannelLink, ...]] = {}
         self._late: frozenset[ChannelLink] = frozenset()
@@ -116,12 +118,12 @@ class StoredView:
     def _read(self) -> tuple[tuple[Any, ...], list[Endpoint], list[AbTest], list[Replica], set[str]]:
         """The last change, the endpoints, their tests, the replicas, and the addresses of those heard of lately."""
         change = last_change(self._db)  # before what it stands for: a change after it leads to another look
-        replicas = live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only, dead_s=GONE_S)
-        live = {each.address for each in live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only)}
+        aged = aged_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only)
+        live = {each.address for each, age_s in aged if age_s < DEAD_S}
         endpoints = [each for each in list_endpoints(self._db) if self._only in (None, each.name)]
         now = time.time()
         tests = [each for each in list_tests(self._db) if each.is_running(now)]
-        return change, endpoints, tests, [each for each in replicas if each.state is ReplicaState.READY], live
+        return change, endpoints, tests, [each for each, _ in aged if each.state is ReplicaState.READY], live
 
     async def _keep_looking(self) -> None:
         loop = asyncio.get_running_loop()
@@ -138,9 +140,15 @@ class StoredView:
 
     async def _has_changed(self) -> bool:
         try:
-            return await asyncio.to_thread(last_change, self._db) != self._change
+            version = self._db.version()
+            if self._change and version == self._version:
+                return False
+            has_changed = await asyncio.to_thread(last_change, self._db) != self._change
         except StoreError:
             return False  # the next look says it
+        if not has_changed:
+            self._version = version
+        return has_changed
 
     async def _open(self, address: str) -> None:
         try:

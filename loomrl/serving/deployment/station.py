@@ -70,7 +70,7 @@ log = redacted_logger(__name__)
 LOOK_S = 0.5
 SPARE_S = 5.0
 """Time after which an application that no arm names is deleted: going back sooner costs nothing."""
-ASK_S = 5.0
+ASK_S = 30.0
 """Time between two questions to Serve where nothing is to be done: each costs some 40 ms of a core."""
 Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
 """Starts these applications (name → engine), deletes those, and returns the names of all that exist."""
@@ -107,11 +107,20 @@ class EndpointEngines:
         self._experiment = experiment
         self._db = db
         self._known: dict[str, str] = {}
+        self._version = -1
+        self._needed: dict[str, list[str]] | None = None
         self.unknown: dict[str, str] = {}
         """Policies whose engine is not known, by key, with the reason."""
 
     def read(self) -> dict[str, list[str]] | None:
         """The keys of the policies by engine; None if there is no such endpoint."""
+        version = self._db.version()
+        if version != self._version:
+            self._needed = self._read()
+            self._version = version
+        return self._needed
+
+    def _read(self) -> dict[str, list[str]] | None:
         name = self._experiment.endpoint
         found = next((each for each in list_endpoints(self._db) if each.name == name), None)
         if found is None or found.state is State.DELETED:

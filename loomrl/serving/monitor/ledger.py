@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from loomrl.errors import StoreError
-from loomrl.serving.repeat import again, cancel_task
+from loomrl.serving.repeat import after_commits, again, cancel_task
 from loomrl.store.db import LoomDB
 from loomrl.store.events import EVENTS, Event
 from loomrl.store.observations import Observation, append_observations
@@ -64,7 +64,7 @@ class HitLedger:
     async def start(self) -> None:
         """Read the quarantine, follow it, and begin to write counts."""
         await self._follow()
-        self._tasks = [asyncio.create_task(again(self._follow, LOOK_S))]
+        self._tasks = [asyncio.create_task(again(after_commits(self._db, self._follow), LOOK_S))]
         self._tasks.append(asyncio.create_task(again(self._flush_when_due, 0.0)))
 
     async def close(self) -> None:
