@@ -13,8 +13,9 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from loomrl.algorithms.language.flat import UNMASKED
 from loomrl.algorithms.language.loss import token_weights
-from loomrl.algorithms.language.packing import MicroBatch, Packed, Sample, UpdateStep, attention_mask, rows
+from loomrl.algorithms.language.packing import MicroBatch, Packed, Reader, Sample, UpdateStep, attention_mask, rows
 from loomrl.algorithms.losses import kl_estimate
 
 if TYPE_CHECKING:
@@ -58,10 +59,13 @@ class TokenBatch:
     """Each sample's share of its attempt."""
 
     @staticmethod
-    def of(samples: Sequence[Sample], micro_batch: MicroBatch, device: Any) -> "TokenBatch":
-        """The tensors of these rows of samples."""
+    def of(
+        samples: Sequence[Sample], micro_batch: MicroBatch, device: Any, *, read: Reader | None = None
+    ) -> "TokenBatch":
+        """The tensors of these rows of samples; with `read`, of one flat row."""
         order = tuple(index for row in micro_batch for index in row)
-        return TokenBatch(rows(samples, micro_batch).to(device), order, tuple(samples[index].share for index in order))
+        packed = rows(samples, micro_batch, read=read).to(device)
+        return TokenBatch(packed, order, tuple(samples[index].share for index in order))
 
     @property
     def count(self) -> int:
@@ -89,7 +93,8 @@ def inputs(packed: Packed) -> dict[str, Any]:
     return {
         "ids_BT": packed.ids_BT,
         "positions_BT": packed.positions_BT,
-        "attention": attention_mask(packed.segment_BT),
+        "attention": attention_mask(packed.segment_BT) if packed.reading is None else UNMASKED.to(packed.ids_BT.device),
+        "reading": packed.reading,
         "row_K": packed.row_K,
         "column_K": packed.column_K,
         "target_K": packed.target_K,

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from typing_extensions import override
 
+from loomrl.algorithms.language.flat import use_flat
 from loomrl.algorithms.language.lora import attach, merge_adapter
 from loomrl.algorithms.language.precision import Dtypes, as_computed, hold_in_float32, release
 from loomrl.algorithms.language.resolved import origin_of
@@ -47,6 +48,8 @@ class LanguageModule(TorchRLModule):
         self.lm = open_model(origin, dtype=settings.dtype, trust_remote_code=trusts)
         self.vision = open_vision(origin, trust_remote_code=trusts)
         _refuse_altered_logits(self.lm, origin)
+        self.reads_flat = use_flat(self.lm)
+        """Whether its attention takes flat rows."""
         if settings.gradient_checkpointing:
             _compute_layers_twice(self.lm)
         self.computed: Dtypes = {}

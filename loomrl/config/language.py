@@ -214,6 +214,10 @@ class Learners(Config):
     """Every learner holds the whole model (DDP) or a shard of it (FSDP2)."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
     """Compression of gradients between learners that replicate the model; bf16 needs GPUs."""
+    attention: Literal["auto", "flat", "dense"] = "auto"
+    """Samples of a forward pass in one row without masks, in which a prompt that several share is read once (flat), or
+    in padded rows with masks (dense). `auto`: flat on CPUs; dense on GPUs, where flat has not been run yet, and for
+    models that mix tokens otherwise than by attention."""
 
     @model_validator(mode="after")
     def _shards_need_learners(self) -> Self:
