@@ -120,7 +120,12 @@ class Language(Placed):
         if not lesson.samples:
             return metrics
         started = time.perf_counter()
+        colocated = self._experiment.placement.colocated
+        if colocated:
+            self._runners.release()
         metrics |= self._update(lesson, rate)
+        if colocated:
+            self._first_of(lambda learner: learner.release())
         self._schedule.observe(metrics.get(Metric.POLICY_STEP_KL, 0.0))
         tokens = sum(len(sample.ids_T) for sample in lesson.samples) * algorithm.optimizer.epochs
         metrics[Metric.LEARNER_TOKENS_PER_S] = tokens / (time.perf_counter() - started)

@@ -126,6 +126,11 @@ class TokenLearner(OwnSteps):
             return nullcontext()
         return sharding.accumulating(self.module[DEFAULT_MODULE_ID], more)
 
+    def release(self) -> None:
+        """Give back what torch holds in reserve on a GPU: engines in other processes need it."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def _log(self, name: str, values: Tensor) -> None:
         entry = self._sums.setdefault(name, [0.0, 0.0])
         entry[0] = entry[0] + values.detach().sum().double()  # on its device: a number here would wait for it
