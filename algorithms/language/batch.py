@@ -57,6 +57,8 @@ class TokenBatch:
     order: tuple[int, ...]
     shares: tuple[float, ...] = ()
     """Each sample's share of its attempt."""
+    targets: tuple[int, ...] = (0,)
+    """Each sample's trained tokens."""
 
     @staticmethod
     def of(
@@ -65,7 +67,9 @@ class TokenBatch:
         """The tensors of these rows of samples; with `read`, of one flat row."""
         order = tuple(index for row in micro_batch for index in row)
         packed = rows(samples, micro_batch, read=read).to(device)
-        return TokenBatch(packed, order, tuple(samples[index].share for index in order))
+        sizes = [samples[index].size for index in order]
+        targets = tuple(size.targets for size in sizes) or (0,)
+        return TokenBatch(packed, order, tuple(size.share for size in sizes), targets)
 
     @property
     def count(self) -> int:
@@ -75,7 +79,7 @@ class TokenBatch:
     def weights(self, step: UpdateStep, average: Literal["token", "sequence"]) -> Tensor:
         """The weight of each action token in the step's loss; over a whole step the weights sum to one."""
         sample_K = self.packed.sample_K
-        targets_N = torch.bincount(sample_K, minlength=self.count).cpu().numpy()
+        targets_N = np.array(self.targets)
         weight_N = token_weights(
             targets_N, average=average, tokens=step.targets, samples=step.samples, shares_N=self.shares
         )

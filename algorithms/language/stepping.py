@@ -38,7 +38,7 @@ class TokenLearner(OwnSteps):
         """Build, and shard the model if configured."""
         super().build()
         self._reference: LanguageModule | None = None
-        self._sums: dict[str, list[float]] = {}
+        self._sums: dict[str, list[Any]] = {}
         self._base = self._identify_base()
         self._read = self._choose_reader()
 
@@ -133,7 +133,7 @@ class TokenLearner(OwnSteps):
 
     def _log(self, name: str, values: Tensor) -> None:
         entry = self._sums.setdefault(name, [0.0, 0.0])
-        entry[0] += float(values.detach().sum())
+        entry[0] = entry[0] + values.detach().sum().double()  # on its device: a number here would wait for it
         entry[1] += values.numel()
 
     # -- model, optimizer, state ------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class TokenLearner(OwnSteps):
         parameters = [p for p in self._own.parameters() if p.requires_grad]
         rate = settings.learning_rate
         decay = settings.weight_decay
-        optimizer = torch.optim.AdamW(parameters, lr=rate, betas=settings.betas, weight_decay=decay)
+        optimizer = torch.optim.AdamW(parameters, lr=rate, betas=settings.betas, weight_decay=decay, fused=True)
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=rate)
 
     @override

@@ -134,7 +134,7 @@ def keep_calls(db: LoomDB, new: Sequence[NewCall]) -> list[Kept]:
     """Store calls in one transaction, each once; the fate of each."""
     fates: list[Kept] = []
     fresh: list[NewCall] = []
-    with db.write() as connection:
+    with db.write(early=True) as connection:  # a session is learnt from once a later commit has ended it
         ids = {call.id for call in new} - {None}
         stored = set(connection.scalars(_STORED, {"ids": list(ids)})) if ids else set()
         sessions = _touch_sessions(connection, new)

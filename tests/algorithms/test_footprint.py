@@ -46,7 +46,7 @@ given = {ENGINE: zeros_T, AGE: zeros_T, SHIFT: zeros_T}
 columns = [given | {REWARD: zeros_T + index % 2 * (np.arange(length) == length - 1)} for index in range(count)]
 samples = [Sample(rng.integers(0, 300, length).astype(np.int32), mask_T, each) for each in columns]
 sizes = [sample.size for sample in samples]
-(steps,) = plan_update(sizes, optimizer=config.algorithm.optimizer, learners=1, rng=rng)
+(steps,) = plan_update(sizes, optimizer=config.algorithm.optimizer, learners=1, rng=rng, flat=learner.reads_flat)
 assert len(steps[0].micro_batches) == 2
 work = LanguageWork("reinforce", tuple(samples), steps, 1e-4, groups=tuple(str(i // 2) for i in range(count)))
 for _ in range(2):

@@ -1,11 +1,13 @@
 """Faults and races: several processes, kills, a full disk. Real ones, on both databases."""
 
+import os
 import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
@@ -158,6 +160,36 @@ def test_sqlite_has_a_commit_on_the_disk_when_it_returns(sqlite_url: str) -> Non
     with ProcessPoolExecutor(1, mp_context=FORKS) as processes:
         level = processes.submit(synchronous, sqlite_url).result()
     assert level == 2, "FULL, but in tests, which do not wait for the disk"
+
+
+def write_early(url: str) -> list[object]:
+    """What was flushed, what others had read and written by then, and the level of the next write."""
+    found: list[object] = []
+    fsync = os.fsync
+    with open_store(url) as db, open_store(url) as other:
+
+        def flush(file: int) -> None:
+            EVENTS.append(other, [event("meanwhile")])
+            found.extend(
+                [str(Path(f"/proc/self/fd/{file}").readlink()), [one.subject for _, one in EVENTS.read(other)]]
+            )
+            fsync(file)
+
+        os.fsync = flush
+        with db.write(early=True) as connection:
+            EVENTS.append(connection, [event("early")])
+        EVENTS.read(db)
+        with db.write() as connection:
+            found.append(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+            EVENTS.append(connection, [event("later")])
+    return found
+
+
+def test_an_early_write_returns_once_it_is_on_the_disk_and_keeps_nobody_waiting(sqlite_url: str) -> None:
+    with ProcessPoolExecutor(1, mp_context=FORKS) as processes:
+        found = processes.submit(write_early, sqlite_url).result()
+    file = sqlite_url.removeprefix("sqlite:///")
+    assert found == [f"{file}-wal", ["early", "meanwhile"], 2]
 
 
 def test_postgresql_refuses_a_write_that_goes_past_the_lock(postgres_url: str) -> None:
