@@ -36,6 +36,7 @@ from loomrl.experiments.bench.model import (
 )
 from loomrl.experiments.gpu import stand_in
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.footprint import ModelShape
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.torch.graph_engine import GraphEngine
 
@@ -181,8 +182,11 @@ def _engines(kind: type[TorchEngine], *, cpu: bool, tiny: bool) -> dict[str, Any
 
 
 def _engine(kind: type[TorchEngine], size: ModelSize) -> dict[str, Any]:
+    if size.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     model = build_model(size).eval()
     context = size.prompt + size.answer
+    planned = ModelShape.of(model.config).cache_bytes(4 * size.concurrent * context, size.dtype)
     expected = asyncio.run(_sample(TorchEngine(model, slots=DRIFTING, context=context), size))
     before = _allocated(size.device)
     opened = kind(model, slots=4 * size.concurrent, context=context)
@@ -200,6 +204,7 @@ def _engine(kind: type[TorchEngine], size: ModelSize) -> dict[str, Any]:
         **_drift(model, size, got),
         "same_tokens": float(np.mean([_same_share(one, other) for one, other in zip(expected, got, strict=True)])),
     }
+    found["cache_planned_gib"] = round(planned / 2**30, 2)
     if size.device == "cuda":
         found["engine_peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
         found["cache_gib"] = round(taken - released, 2)

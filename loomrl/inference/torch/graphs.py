@@ -49,7 +49,7 @@ class Span(NamedTuple):
     """The place of each row's query, and the number of all."""
 
 
-Reading = Callable[[Tensor, tuple[Tensor, Tensor], Span, float], Tensor]
+RowReading = Callable[[Tensor, tuple[Tensor, Tensor], Span, float], Tensor]
 """Attention of queries [N, A, D] to keys and values [S, H, C, D] of `RowCache`."""
 
 
@@ -87,7 +87,7 @@ class GraphNetwork(FusedNetwork):
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
         super().__init__(model, slots=slots, context=context)
         self._in_products = False  # no prefixes outside of the rows: they come and go
-        self._read_cache: Reading = read_gathered
+        self._read_cache: RowReading = read_gathered
         if model.device.type == "cuda" and model.dtype in KERNEL:
             self._read_cache = read_in_place
         self._slot = list(range(slots))
