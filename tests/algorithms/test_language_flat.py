@@ -1,4 +1,5 @@
 from collections import Counter
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._dynamo.utils import counters
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
@@ -22,9 +24,11 @@ from transformers import (
 
 from loomrl.algorithms.language.batch import TokenBatch, inputs
 from loomrl.algorithms.language.flat import blocks_of, use_flat, variable_of
+from loomrl.algorithms.language.layers import compile_layers
 from loomrl.algorithms.language.packing import Reader, Sample, SampleSize, plan_update, rows
 from loomrl.algorithms.language.score import score
-from loomrl.config.language import Optimizer
+from loomrl.config.language import Learners, Optimizer
+from loomrl.errors import ConfigError
 from loomrl.experiments.gpu import stand_in
 
 SHAPE: dict[str, Any] = {
@@ -155,3 +159,35 @@ def test_a_model_whose_attention_transformers_cannot_replace_is_left_as_it_was()
     usual = bloom.config._attn_implementation
     assert not use_flat(bloom)
     assert bloom.config._attn_implementation == usual
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+@pytest.mark.slow
+def test_compiled_layers_are_one_graph_for_rows_of_every_length_and_a_copy_has_weights_of_its_own() -> None:
+    plain = model("llama")
+    compiled = deepcopy(plain)
+    begun = counters["stats"]["unique_graphs"]
+    compile_layers(compiled, backend="aot_eager")
+    for families in ([(5, [2]), (3, [4])], [(5, [2, 3, 1]), (4, [2])], [(2, [3, 3]), (9, [8]), (1, [1])]):
+        samples = attempts(families)
+        row = [(tuple(range(len(samples))),)]
+        for ours, theirs in zip(*(learnt(lm, samples, row, variable_of) for lm in (compiled, plain)), strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    assert counters["stats"]["unique_graphs"] == begun + 1
+    before, _ = learnt(compiled, samples, row, variable_of)
+    copied = deepcopy(compiled)
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            parameter.mul_(0.5)
+    torch.testing.assert_close(learnt(compiled, samples, row, variable_of)[0], before)
+    assert not torch.allclose(learnt(copied, samples, row, variable_of)[0], before)
+
+
+FLAT_ON_GPUS = {"gpus": 1.0, "attention": "flat"}
+
+
+@pytest.mark.parametrize("other", [{}, {"gpus": 1.0}, {**FLAT_ON_GPUS, "sharding": "fsdp", "count": 2}])
+def test_what_cannot_be_compiled_is_refused_with_what_it_needs(other: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="compile=true needs gpus, attention=flat and sharding=replicate"):
+        Learners.parse({"compile": True, **other})
+    assert Learners.parse({"compile": True, **FLAT_ON_GPUS}).compile
