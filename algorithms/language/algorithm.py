@@ -120,7 +120,12 @@ class Language(Placed):
         if not lesson.samples:
             return metrics
         started = time.perf_counter()
+        colocated = self._experiment.placement.colocated
+        if colocated:
+            self._runners.release()
         metrics |= self._update(lesson, rate)
+        if colocated:
+            self._first_of(lambda learner: learner.release())
         self._schedule.observe(metrics.get(Metric.POLICY_STEP_KL, 0.0))
         tokens = sum(len(sample.ids_T) for sample in lesson.samples) * algorithm.optimizer.epochs
         metrics[Metric.LEARNER_TOKENS_PER_S] = tokens / (time.perf_counter() - started)
@@ -133,7 +138,7 @@ class Language(Placed):
             optimizer = optimizer.model_copy(update={"epochs": 1, "minibatches": minibatches})
         rng = np.random.default_rng([self._experiment.seed, self._updates_made])
         self._updates_made += 1
-        shares = lesson.shares(optimizer, rate, learners=learners, rng=rng)
+        shares = lesson.shares(optimizer, rate, learners=learners, rng=rng, flat=self._reads_flat)
         with unwrap_errors():
             results = self.learner_group.update(training_data=training_data(shares))
         self.metrics.aggregate(results, key="learners")
@@ -197,6 +202,7 @@ class Language(Placed):
             self.config = config.sampling_from(fleet.client())
             group = partial(SharedEnginesGroup, fleet=fleet)
         super().setup(self.config)
+        self._reads_flat = self._first_of(lambda learner: learner.reads_flat)
         self._runners = group(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s)
         self._publisher = Publisher(self._runners, self._first_of, Probing.of_run(config))
 
@@ -413,7 +419,7 @@ class Language(Placed):
         once = self.config.algorithm.optimizer.model_copy(update={"epochs": 1, "minibatches": 1})
         lesson = Lesson(kind="imitate", samples=self.source.held_out)
         learners = max(1, self.config.num_learners)
-        shares = lesson.shares(once, 0.0, learners=learners, rng=np.random.default_rng(0))
+        shares = lesson.shares(once, 0.0, learners=learners, rng=np.random.default_rng(0), flat=self._reads_flat)
         return float(self._first_of(lambda learner: learner.mean_loss(shares)))
 
     # -- evaluation -------------------------------------------------------------------------------------------------

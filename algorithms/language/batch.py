@@ -13,8 +13,9 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from loomrl.algorithms.language.flat import UNMASKED
 from loomrl.algorithms.language.loss import token_weights
-from loomrl.algorithms.language.packing import MicroBatch, Packed, Sample, UpdateStep, attention_mask, rows
+from loomrl.algorithms.language.packing import MicroBatch, Packed, Reader, Sample, UpdateStep, attention_mask, rows
 from loomrl.algorithms.losses import kl_estimate
 
 if TYPE_CHECKING:
@@ -56,12 +57,19 @@ class TokenBatch:
     order: tuple[int, ...]
     shares: tuple[float, ...] = ()
     """Each sample's share of its attempt."""
+    targets: tuple[int, ...] = (0,)
+    """Each sample's trained tokens."""
 
     @staticmethod
-    def of(samples: Sequence[Sample], micro_batch: MicroBatch, device: Any) -> "TokenBatch":
-        """The tensors of these rows of samples."""
+    def of(
+        samples: Sequence[Sample], micro_batch: MicroBatch, device: Any, *, read: Reader | None = None
+    ) -> "TokenBatch":
+        """The tensors of these rows of samples; with `read`, of one flat row."""
         order = tuple(index for row in micro_batch for index in row)
-        return TokenBatch(rows(samples, micro_batch).to(device), order, tuple(samples[index].share for index in order))
+        packed = rows(samples, micro_batch, read=read).to(device)
+        sizes = [samples[index].size for index in order]
+        targets = tuple(size.targets for size in sizes) or (0,)
+        return TokenBatch(packed, order, tuple(size.share for size in sizes), targets)
 
     @property
     def count(self) -> int:
@@ -71,7 +79,7 @@ class TokenBatch:
     def weights(self, step: UpdateStep, average: Literal["token", "sequence"]) -> Tensor:
         """The weight of each action token in the step's loss; over a whole step the weights sum to one."""
         sample_K = self.packed.sample_K
-        targets_N = torch.bincount(sample_K, minlength=self.count).cpu().numpy()
+        targets_N = np.array(self.targets)
         weight_N = token_weights(
             targets_N, average=average, tokens=step.targets, samples=step.samples, shares_N=self.shares
         )
@@ -89,7 +97,8 @@ def inputs(packed: Packed) -> dict[str, Any]:
     return {
         "ids_BT": packed.ids_BT,
         "positions_BT": packed.positions_BT,
-        "attention": attention_mask(packed.segment_BT),
+        "attention": attention_mask(packed.segment_BT) if packed.reading is None else UNMASKED.to(packed.ids_BT.device),
+        "reading": packed.reading,
         "row_K": packed.row_K,
         "column_K": packed.column_K,
         "target_K": packed.target_K,

@@ -233,6 +233,7 @@ class LanguageConfig(NamedConfig):
                 "values": _values(algorithm),
                 "critics": algorithm.critics if isinstance(algorithm, LanguageWeave) else 1,
                 "temperature": self.resolved.temperature,
+                "compiled": algorithm.learners.compile,
             },
         )
 

@@ -52,6 +52,7 @@ LOGITS = 4.0
 """Copies of a pass's logits at the peak."""
 REMEDIES: tuple[tuple[str, Any], ...] = (
     ("algorithm.kl.watch", False),
+    ("placement.colocated", True),
     ("rollout.concurrency", 16),
     ("algorithm.model.gradient_checkpointing", True),
     ("algorithm.model.lora", {}),
@@ -91,9 +92,15 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
             -(-experiment.rollout.groups_per_update * experiment.rollout.group_size // runners),
         )
         dtype = resolved.algorithm.model.dtype
-        cache = FILLED * shape.cache_bytes(open_attempts * resolved.algorithm.model.context, dtype)
+        # on a GPU the whole cache is taken at once
+        rows = experiment.rollout.concurrency if experiment.placement.runner.gpus else FILLED * open_attempts
+        cache = runners * shape.cache_bytes(resolved.algorithm.model.context, dtype) * rows
         parts["engine's weights"] = runners * shape.engine_bytes(dtype)
-        parts["engine's cache"] = runners * cache
+        if experiment.placement.colocated:
+            activations = parts.pop("learner's activations")
+            parts["learner's activations or engine's cache"] = max(activations, cache)
+        else:
+            parts["engine's cache"] = cache
     return Footprint(parts)
 
 
@@ -165,7 +172,8 @@ def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = N
     if gpus and not torch.cuda.is_available():
         return MOST_TOKENS if asked == AUTO else asked
     if free is None:
-        free = min(1.0, gpus) * torch.cuda.mem_get_info()[0] if gpus else free_memory()
+        share = 1.0 if resolved.experiment.placement.colocated else min(1.0, gpus)
+        free = share * torch.cuda.mem_get_info()[0] if gpus else free_memory()
     if asked != AUTO:
         _refuse_larger(resolved, shape, asked, free)
         return asked
@@ -183,6 +191,9 @@ def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = N
 
 
 def _needed(resolved: Resolved, shape: ModelShape, tokens: int) -> float:
+    if resolved.algorithm.learners.gpus and resolved.experiment.placement.colocated:
+        both = footprint(resolved, shape, tokens)
+        return both.total - both.parts["processes"]
     if resolved.algorithm.learners.gpus:
         return sum(learner_parts(resolved, shape, tokens).values())
     machines = sum(node["Alive"] for node in ray.nodes()) if ray.is_initialized() else 1

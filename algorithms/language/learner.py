@@ -57,7 +57,8 @@ class LanguageLearner(TokenLearner):
         with memory_errors_translated(self.config.algorithm.optimizer.micro_batch_tokens):
             self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), work.rate)
             self.learn(work)
-        everyone = gather({self._rank: self._sums}).values()
+        numbers = {name: [float(total), weight] for name, (total, weight) in self._sums.items()}
+        everyone = gather({self._rank: numbers}).values()
         for name in dict.fromkeys(name for sums in everyone for name in sums):
             total, weight = (sum(sums.get(name, (0.0, 0.0))[part] for sums in everyone) for part in (0, 1))
             if weight:

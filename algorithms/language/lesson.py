@@ -37,10 +37,12 @@ class Lesson:
     """Metrics of samples beyond the update's own attempts."""
 
     def shares(
-        self, optimizer: Optimizer, rate: float, *, learners: int, rng: np.random.Generator
+        self, optimizer: Optimizer, rate: float, *, learners: int, rng: np.random.Generator, flat: bool
     ) -> list[LanguageWork]:
-        """The work of each learner."""
-        plan = plan_update(_sizes(self.samples), optimizer=optimizer, learners=learners, rng=rng, units=self.units)
+        """The work of each learner, in flat rows or in padded ones."""
+        plan = plan_update(
+            _sizes(self.samples), optimizer=optimizer, learners=learners, rng=rng, units=self.units, flat=flat
+        )
         work = LanguageWork(
             self.kind, tuple(self.samples), (), rate, groups=tuple(self.groups), epochs=optimizer.epochs
         )
@@ -50,7 +52,7 @@ class Lesson:
         if not self.mismatched:
             return shares
         once = optimizer.model_copy(update={"epochs": 1, "minibatches": 1})
-        scored = plan_update(_sizes(self.mismatched), optimizer=once, learners=learners, rng=rng)
+        scored = plan_update(_sizes(self.mismatched), optimizer=once, learners=learners, rng=rng, flat=flat)
         others = [LanguageWork(self.kind, tuple(self.mismatched), steps, rate) for steps in scored]
         return [replace(share, mismatched=other) for share, other in zip(shares, others, strict=True)]
 

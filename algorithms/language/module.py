@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,11 @@ import torch
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 from typing_extensions import override
 
+from loomrl.algorithms.language.flat import use_flat
+from loomrl.algorithms.language.layers import compile_layers, compute_layers_twice
 from loomrl.algorithms.language.lora import attach, merge_adapter
 from loomrl.algorithms.language.precision import Dtypes, as_computed, hold_in_float32, release
 from loomrl.algorithms.language.resolved import origin_of
@@ -47,8 +46,14 @@ class LanguageModule(TorchRLModule):
         self.lm = open_model(origin, dtype=settings.dtype, trust_remote_code=trusts)
         self.vision = open_vision(origin, trust_remote_code=trusts)
         _refuse_altered_logits(self.lm, origin)
+        self.reads_flat = use_flat(self.lm)
+        """Whether its attention takes flat rows."""
+        if self.model_config.get("compiled", False):
+            if self.vision is not None:
+                raise ConfigError("learners.compile=true and a model that sees: use learners.compile=false.")
+            compile_layers(self.lm)
         if settings.gradient_checkpointing:
-            _compute_layers_twice(self.lm)
+            compute_layers_twice(self.lm)
         self.computed: Dtypes = {}
         """Parameters of the model that are float32 but compute in another format."""
         if settings.lora is not None:
@@ -113,7 +118,7 @@ def open_teacher(module: LanguageModule, teacher: str) -> LanguageModule:
     made = LanguageModule(
         observation_space=module.observation_space,
         action_space=module.action_space,
-        model_config={**module.model_config, "model": alone, "values": 0, "critics": 1},
+        model_config={**module.model_config, "model": alone, "values": 0, "critics": 1, "compiled": False},
     )
     made.requires_grad_(False)
     release(made.lm, made.computed)
@@ -139,18 +144,6 @@ def _refuse_altered_logits(lm: PreTrainedModel, origin: Path) -> None:
             f"model.path={str(origin)!r}: {type(lm).__name__} changes its logits behind the output embedding "
             "(scaling or capping), which the learner does not follow. Choose a model without it."
         )
-
-
-def _compute_layers_twice(lm: PreTrainedModel) -> None:
-    """Keep no activations inside layers: the backward pass recomputes them.
-
-    Hugging Face's own switch works in training mode only.
-    """
-    layers = [layer for layer in lm.modules() if isinstance(layer, GradientCheckpointingLayer)]
-    if not layers:
-        raise ConfigError(f"model.gradient_checkpointing=True: {type(lm).__name__} has no layers that support it.")
-    for layer in layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ neighbours 0.0001 away, so that a step of 1e-6 would be rounded away for almost 
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,9 +25,9 @@ def hold_in_float32(model: nn.Module) -> Dtypes:
     for module in model.modules():
         own = {name: p.dtype for name, p in module.named_parameters(recurse=False) if p.dtype != torch.float32}
         if own:
-            cast = _Cast(own)
-            module.register_forward_pre_hook(cast.lower)
-            module.register_forward_hook(cast.restore, always_call=True)
+            module.computed_in = own  # type: ignore[assignment]
+            kind: Any = type(module)
+            module.__class__ = _lowered(kind)
     for parameter in model.parameters():  # last: tied weights have two modules
         parameter.data = parameter.data.float()
     return held
@@ -43,22 +44,23 @@ def as_computed(weights: Mapping[str, Tensor], held: Mapping[str, torch.dtype]) 
     return {name: tensor.to(held.get(name, tensor.dtype)) for name, tensor in weights.items()}
 
 
-class _Cast:
-    """Hooks that give a module its own parameters in another format while it runs, also where it is run again for a
-    backward pass. Gradients reach the float32 parameters through the cast.
+@cache
+def _lowered(kind: Any) -> type[nn.Module]:
+    """The class with its own parameters in another format while it runs, also where it is run again for a backward
+    pass. Gradients reach the float32 parameters through the cast.
+
+    Not by hooks: `torch.compile` takes each hook for a thing of its own, and would compile every layer.
     """
 
-    def __init__(self, dtypes: Dtypes) -> None:
-        self._dtypes = dtypes
-        self._parameters: dict[str, nn.Parameter | None] = {}
+    class Lowered(kind):  # type: ignore[misc]
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            own = self._parameters
+            held = {name: own[name] for name in self.computed_in}
+            own.update({name: own[name].to(dtype) for name, dtype in self.computed_in.items()})
+            try:
+                return super().forward(*args, **kwargs)
+            finally:
+                own.update(held)
 
-    def lower(self, module: nn.Module, _: Any) -> None:
-        """Before the module runs."""
-        own: dict[str, Any] = module._parameters
-        self._parameters = {name: own[name] for name in self._dtypes}
-        own.update({name: own[name].to(dtype) for name, dtype in self._dtypes.items()})
-
-    def restore(self, module: nn.Module, *_: Any) -> None:
-        """After it ran, or failed."""
-        module._parameters.update(self._parameters)
-        self._parameters = {}
+    Lowered.__name__ = kind.__name__
+    return Lowered

@@ -29,6 +29,7 @@ from loomrl.inference.merged import whole_model
 from loomrl.inference.model import open_tokenizer
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import Voice, speakers
+from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.process import stacks_on_signal
@@ -166,6 +167,8 @@ class LanguageRunner(EnvRunner, Checkpointable):
             trust_remote_code=trusts,
         )
         self.engine: Engine = self.config.shared_engine or open_engine(experiment.engine, self._opening)
+        if experiment.placement.colocated:
+            self.release()
         self._agents = AgentGateway(deadline_s=experiment.rollout.episode_timeout_s)
         self.admitted: int | None = None
         """The version that it acts with; None after a restart."""
@@ -217,6 +220,11 @@ class LanguageRunner(EnvRunner, Checkpointable):
         """Refuse to act until other weights have been loaded."""
         self._wait(self.engine.reject(cause))
         self.admitted = None
+
+    def release(self) -> None:
+        """Give the memory of the engine's cache back until something is sampled."""
+        assert isinstance(self.engine, TorchEngine), "others are not colocated"
+        self.engine.release()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work) if self._playing is None else self._playing.wait(work)

@@ -62,6 +62,10 @@ class RunnerGroup:
         self._given = None
         self._everyone(lambda runner: runner.reject(cause))
 
+    def release(self) -> None:
+        """Give the memory of all engines' caches back until something is sampled."""
+        self._everyone(lambda runner: runner.release())
+
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
         """Every plan's trajectory.
 

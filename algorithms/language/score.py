@@ -103,6 +103,7 @@ def score(
         attention_mask=batch["attention"],
         position_ids=batch["positions_BT"],
         use_cache=False,
+        **({} if batch.get("reading") is None else {"reading": batch["reading"]}),
     ).last_hidden_state
     hidden_KH = hidden_BTH[batch["row_K"], batch["column_K"]]
     target_K = batch["target_K"]

@@ -18,9 +18,10 @@ from typing_extensions import override
 
 from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import LanguageWork, TokenBatch, gather, inputs
+from loomrl.algorithms.language.flat import blocks_of, variable_of
 from loomrl.algorithms.language.lora import Adapter, additions, base_weights, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, open_teacher
-from loomrl.algorithms.language.packing import Packed, Sample, UpdateStep
+from loomrl.algorithms.language.packing import Packed, Reader, Sample, UpdateStep
 from loomrl.algorithms.language.score import Scores
 from loomrl.algorithms.learners import OwnSteps, compress
 from loomrl.config import TorchEngineConfig
@@ -37,8 +38,24 @@ class TokenLearner(OwnSteps):
         """Build, and shard the model if configured."""
         super().build()
         self._reference: LanguageModule | None = None
-        self._sums: dict[str, list[float]] = {}
+        self._sums: dict[str, list[Any]] = {}
         self._base = self._identify_base()
+        self._read = self._choose_reader()
+
+    def _choose_reader(self) -> Reader | None:
+        """Makes the readings of flat rows; None if rows are padded."""
+        asked = self.config.algorithm.learners.attention
+        on_cpu = self._device.type == "cpu"
+        if asked == "flat":
+            _refuse_other_mixing(self._own)
+        if asked == "dense" or (asked == "auto" and not (on_cpu and self._own.reads_flat)):
+            return None
+        return blocks_of if on_cpu or self.config.algorithm.model.dtype == "float32" else variable_of
+
+    @property
+    def reads_flat(self) -> bool:
+        """True if samples are learnt from in flat rows."""
+        return self._read is not None
 
     def _score(
         self, work: LanguageWork, forward: Callable[[Packed], Scores], *, first: int | None = None
@@ -48,7 +65,7 @@ class TokenLearner(OwnSteps):
         found: dict[int, dict[str, NDArray[np.float32]]] = {}
         with torch.no_grad():
             for micro_batch in [batch for step in steps for batch in step.micro_batches][:first]:
-                batch = TokenBatch.of(work.samples, micro_batch, self._device)
+                batch = TokenBatch.of(work.samples, micro_batch, self._device, read=self._read)
                 scores = forward(batch.packed)
                 for name, flat_K in scores.items():
                     numbers = flat_K.float().cpu().numpy()
@@ -75,7 +92,7 @@ class TokenLearner(OwnSteps):
             optimizer.zero_grad(set_to_none=True)
             last = len(step.micro_batches) - 1
             for index, micro_batch in enumerate(step.micro_batches):
-                batch = TokenBatch.of(samples, micro_batch, self._device)
+                batch = TokenBatch.of(samples, micro_batch, self._device, read=self._read)
                 with self._accumulating(index < last):
                     (loss(batch, step) * max(1, self.config.num_learners)).backward()
             norm = sharding.full(nn.utils.clip_grad_norm_(parameters, self.config.algorithm.optimizer.clip_norm))
@@ -109,9 +126,14 @@ class TokenLearner(OwnSteps):
             return nullcontext()
         return sharding.accumulating(self.module[DEFAULT_MODULE_ID], more)
 
+    def release(self) -> None:
+        """Give back what torch holds in reserve on a GPU: engines in other processes need it."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def _log(self, name: str, values: Tensor) -> None:
         entry = self._sums.setdefault(name, [0.0, 0.0])
-        entry[0] += float(values.detach().sum())
+        entry[0] = entry[0] + values.detach().sum().double()  # on its device: a number here would wait for it
         entry[1] += values.numel()
 
     # -- model, optimizer, state ------------------------------------------------------------------------------------
@@ -128,7 +150,7 @@ class TokenLearner(OwnSteps):
         parameters = [p for p in self._own.parameters() if p.requires_grad]
         rate = settings.learning_rate
         decay = settings.weight_decay
-        optimizer = torch.optim.AdamW(parameters, lr=rate, betas=settings.betas, weight_decay=decay)
+        optimizer = torch.optim.AdamW(parameters, lr=rate, betas=settings.betas, weight_decay=decay, fused=True)
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=rate)
 
     @override
@@ -164,7 +186,10 @@ class TokenLearner(OwnSteps):
 
     def _frozen(self) -> LanguageModule:
         if self._teacher is not None:
-            return open_teacher(self._own, self._teacher).to(self._device)
+            teacher = open_teacher(self._own, self._teacher).to(self._device)
+            if self.reads_flat:
+                _refuse_other_mixing(teacher)
+            return teacher
         if self.config.algorithm.model.lora is not None:
             return self._own
         return sharding.copy_of(self._own)
@@ -202,7 +227,8 @@ class TokenLearner(OwnSteps):
 
     def recompute(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
         """Log-probabilities of each sample's action tokens with the current weights, equal on every learner."""
-        batch = TokenBatch.of(samples, tuple((index,) for index in range(len(samples))), self._device)
+        micro_batch = tuple((index,) for index in range(len(samples)))
+        batch = TokenBatch.of(samples, micro_batch, self._device, read=self._read)
         with torch.no_grad():
             logp_K = self._forward(batch.packed)["logp_K"].float().cpu().numpy()
         sample_K = batch.packed.sample_K.cpu().numpy()
@@ -246,3 +272,12 @@ class TokenLearner(OwnSteps):
     @property
     def _is_first(self) -> bool:
         return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def _refuse_other_mixing(module: LanguageModule) -> None:
+    """Refuse flat rows for a model that cannot read them."""
+    if not module.reads_flat:
+        raise ConfigError(
+            f"learners.attention: {type(module.lm).__name__} mixes tokens otherwise than by an attention that "
+            "transformers can replace, so it cannot read flat rows. Use learners.attention=dense."
+        )

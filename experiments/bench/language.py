@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from loomrl.algorithms.language.flat import blocks_of, use_flat
 from loomrl.experiments.bench.model import ModelSize, build_model, engine_rate, learner_rate, machine
 from loomrl.experiments.bench.rounds import medians, run_part, say
 from loomrl.inference.torch.engine import TorchEngine
@@ -49,7 +50,8 @@ def measure(size: ModelSize = FULL) -> dict[str, Any]:
         shape = replace(shape, rounds=1, requests=16, concurrent=16) if size.rounds == 1 else shape
         figures |= {f"{key}_{name}": value for key, value in _against_vllm(shape).items()}
     say("learner")
-    figures |= learner_rate(model, size)
+    use_flat(model)
+    figures |= learner_rate(model, size, read=blocks_of)
     if size.updates:
         say("whole updates")
         figures |= _updates(size)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from loomrl.algorithms.language.batch import TokenBatch, inputs
-from loomrl.algorithms.language.packing import Sample, UpdateStep, plan_update
+from loomrl.algorithms.language.packing import Reader, Sample, UpdateStep, plan_update
 from loomrl.algorithms.language.precision import hold_in_float32
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.losses import policy_loss
@@ -129,12 +129,14 @@ def engine_rate(engine: TorchEngine, size: ModelSize, concurrent: int) -> float:
 class BenchLesson:
     """Random attempts for one optimizer step, with the ways to learn from them."""
 
-    def __init__(self, size: ModelSize) -> None:
+    def __init__(self, size: ModelSize, *, read: Reader | None = None) -> None:
         rng = np.random.default_rng(1)
         self._size = size
-        self._samples = [_attempt(rng, size) for _ in range(size.samples)]
+        self._read = read
+        self._samples = [_attempt(rng, size, index // size.group) for index in range(size.samples)]
         settings: Any = SimpleNamespace(epochs=1, minibatches=1, micro_batch_tokens=size.micro_batch_tokens)
-        ((step,),) = plan_update([s.size for s in self._samples], optimizer=settings, learners=1, rng=rng)
+        sizes = [sample.size for sample in self._samples]
+        ((step,),) = plan_update(sizes, optimizer=settings, learners=1, rng=rng, flat=read is not None)
         self._step: UpdateStep = step
         self.tokens = sum(len(s.ids_T) for s in self._samples)
         """Without padding."""
@@ -143,7 +145,7 @@ class BenchLesson:
         """Accumulate the gradients of the step; returns the mean log-probability of its targets."""
         total = 0.0
         for micro_batch in self._step.micro_batches:
-            batch = TokenBatch.of(self._samples, micro_batch, device)
+            batch = TokenBatch.of(self._samples, micro_batch, device, read=self._read)
             logp_K = forward(inputs(batch.packed))["logp_K"]
             clip: Any = SimpleNamespace(low=0.2, high=0.2, dual=None)
             loss_K, _ = policy_loss(logp_K, logp_K.detach(), batch.packed.columns["advantage"], clip=clip)
@@ -160,28 +162,38 @@ class BenchLesson:
         return 6.0 * (body * self.tokens + lookup * self._step.targets) + attention
 
 
-def learner_rate(model: PreTrainedModel, size: ModelSize) -> dict[str, Any]:
-    """Tokens per second of whole optimizer steps; on a GPU also the share of its peak, and the peak memory.
+def learner_rate(
+    model: PreTrainedModel, size: ModelSize, *, read: Reader | None = None, fused: bool = True
+) -> dict[str, Any]:
+    """Tokens per second of whole optimizer steps, in flat rows with `read`; on a GPU also the share of its peak, and
+    the peak memory.
 
-    The model's parameters are float32 from then on.
+    The model's parameters are float32 from then on; their values stay.
     """
-    lesson = BenchLesson(size)
+    lesson = BenchLesson(size, read=read)
     hold_in_float32(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=fused)
     model.train()
+    found: dict[str, Any] = {}
 
     def learn() -> None:
         optimizer.zero_grad(set_to_none=True)
-        lesson.gradients(lambda batch: score(model, batch), model.device)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        found["mean_logp"] = lesson.gradients(lambda batch: score(model, batch), model.device)
+        found["gradient_norm"] = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
-    learn()
+    if size.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    first = time_call(learn, size.device)
     seconds = statistics.median(time_call(learn, size.device) for _ in range(size.rounds))
     rate = lesson.flops(model) / seconds / 1e12
-    found: dict[str, Any] = {
+    optimizer_s = statistics.median(time_call(optimizer.step, size.device) for _ in range(size.rounds))
+    found |= {
+        "gradient_norm": float(found["gradient_norm"]),
         "learner_tokens_per_s": round(lesson.tokens / seconds),
         "learner_step_s": round(seconds, 4),
+        "learner_first_step_s": round(first, 2),
+        "learner_optimizer_s": round(optimizer_s, 4),
         "learner_model_tflops_per_s": round(rate, 4),
     }
     if size.device == "cuda":
@@ -220,7 +232,9 @@ def machine(device: str) -> dict[str, Any]:
     return rounds.machine(device=name, torch=torch.__version__)
 
 
-def _attempt(rng: np.random.Generator, size: ModelSize) -> Sample:
+def _attempt(rng: np.random.Generator, size: ModelSize, group: int) -> Sample:
+    """One of its group, whose members have the same prompt."""
     length = size.prompt + int(rng.integers(size.answer // 2, size.answer + 1))
-    ids_T = rng.integers(10, size.vocabulary, length, np.int32)
+    prompt_T = np.random.default_rng(group).integers(10, size.vocabulary, size.prompt, np.int32)
+    ids_T = np.concatenate([prompt_T, rng.integers(10, size.vocabulary, length - size.prompt, np.int32)])
     return Sample(ids_T, np.arange(length) >= size.prompt, {"advantage": rng.normal(size=length).astype(np.float32)})

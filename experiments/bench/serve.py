@@ -10,35 +10,41 @@ import logging
 import os
 import re
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 
 from loomrl.config import Sampling
 from loomrl.errors import LoomError
+from loomrl.experiments.bench.peers import measure as measure_peers
 from loomrl.experiments.bench.rounds import ONE_THREAD, machine, run_part, say
-from loomrl.experiments.bench.served import Client, save_control, save_language
+from loomrl.experiments.bench.served import (
+    MARK,
+    Client,
+    Service,
+    all_streams,
+    chat_body,
+    headers_of,
+    save_control,
+    save_language,
+    served,
+)
 from loomrl.inference.engine import Request
 from loomrl.inference.model import open_model, open_tokenizer
 from loomrl.inference.torch.engine import TorchEngine
 
-START_S = 180.0
 SETTLE_S = 8.0
 """Time after the first answer until a service is idle."""
-MARK = "LOOMRL_BENCH"
-"""Variable of the environment by which the processes of a service are known, whoever is their parent now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +65,8 @@ FULL = ServeSize()
 QUICK = ServeSize(act_s=1, rounds=1, tokens=32, crowd=50, idle_s=2)
 
 
-def measure(size: ServeSize = FULL) -> dict[str, Any]:
-    """Every figure of `loomrl bench serve`."""
+def measure(size: ServeSize = FULL, *, litellm: str = "") -> dict[str, Any]:
+    """Every figure of `loomrl bench serve`; `litellm`: the program of LiteLLM's proxy, to be measured beside."""
     if shutil.which("wrk") is None:
         raise LoomError("wrk is missing, and clients in Python are slower than the gateway: apt install wrk")
     figures: dict[str, Any] = {}
@@ -79,77 +85,11 @@ def measure(size: ServeSize = FULL) -> dict[str, Any]:
             figures |= _against_engine(service, folder / "talk", size)
             say(f"{size.crowd} open streams")
             figures |= _crowd(service, size)
+        if litellm:
+            say("vLLM's server, LiteLLM's proxy before it, our gateway before vLLM")
+            figures |= measure_peers(folder, litellm, rounds=size.rounds, streams=size.streams, tokens=size.tokens)
     figures["machine"] = machine()
     return figures
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A running `loomrl serve`."""
-
-    url: str
-    key: str | None
-    mark: str
-    start_s: float
-    """Seconds from the command to its first answer."""
-    endpoint: str
-
-
-@contextmanager
-def served(folder: Path, what: str) -> Iterator[Service]:
-    """`loomrl serve` of a folder, until the block ends."""
-    command = [sys.executable, "-m", "loomrl", "serve", str(folder / what), "--endpoint", what, "--port", "0", "--json"]
-    command += [f"store_url=sqlite:///{folder / what}.db", f"artifact_url={folder / 'artifacts'}"]
-    began = time.perf_counter()
-    mark = uuid.uuid4().hex
-    environment = os.environ | {MARK: mark}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment)
-    try:
-        assert process.stdout is not None
-        told = _first_json(process.stdout)
-        if told is None:
-            raise LoomError(f"{' '.join(command)} ended with {process.wait()}: its message stands above.")
-        service = Service(told["url"], told.get("key"), mark, 0.0, what)
-        _first_answer(service)
-        yield replace(service, start_s=time.perf_counter() - began)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _first_json(lines: Iterable[str]) -> dict[str, Any] | None:
-    """The first JSON object that is printed."""
-    text = ""
-    for line in lines:
-        text += line
-        with suppress(json.JSONDecodeError):
-            found: dict[str, Any] = json.loads(text)
-            return found
-    return None
-
-
-def _first_answer(service: Service) -> None:
-    body = {"observation": [0.0] * 4} if service.endpoint == "pole" else _chat(service, tokens=4)
-    path = "/v1/act" if service.endpoint == "pole" else "/v1/chat/completions"
-    with httpx.Client(base_url=service.url, headers=_headers(service), timeout=START_S) as client:
-        client.post(path, json={"model": service.endpoint, **body}).raise_for_status()
-
-
-def _headers(service: Service) -> dict[str, str]:
-    return {} if service.key is None else {"authorization": f"Bearer {service.key}"}
-
-
-def _chat(service: Service, *, tokens: int, stream: bool = False, number: int = 0) -> dict[str, Any]:
-    """A request for at most so many tokens."""
-    return {
-        "model": service.endpoint,
-        "messages": [{"role": "user", "content": f"Tell me about {number}."}],
-        "max_tokens": tokens,
-        "stream": stream,
-    }
 
 
 # -- acting ---------------------------------------------------------------------------------------------------------
@@ -176,7 +116,7 @@ def _wrk(service: Service, body: str, size: ServeSize, *, sessions: int = 0) -> 
     """
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(f"wrk.method = 'POST'\nwrk.body = '{body}'\nwrk.headers['content-type'] = 'application/json'\n")
-        for name, value in _headers(service).items():
+        for name, value in headers_of(service).items():
             script.write(f"wrk.headers['{name}'] = '{value}'\n")
         if sessions:
             script.write(
@@ -206,7 +146,7 @@ def _against_engine(service: Service, folder: Path, size: ServeSize) -> dict[str
     through = []
     for _ in range(size.rounds):
         bare.append(_bare(folder, size))
-        through.append(asyncio.run(_streams(service, size, size.streams, size.tokens)))
+        through.append(asyncio.run(all_streams(service, size.streams, size.tokens)))
     rate, ttft = (statistics.median(each[at] for each in bare) for at in (0, 1))
     served_rate, served_ttft = (statistics.median(each[at] for each in through) for at in (0, 1))
     return {
@@ -223,17 +163,6 @@ def _bare(folder: Path, size: ServeSize) -> tuple[float, float]:
     amounts = (str(size.streams), str(size.tokens))
     rate, ttft = run_part("serve", str(folder), *amounts, env=os.environ | ONE_THREAD)
     return float(rate), float(ttft)
-
-
-async def _streams(service: Service, size: ServeSize, count: int, tokens: int) -> tuple[float, float]:
-    """Tokens per second of so many streams at once, and the median time to the first token."""
-    async with Client(service.url, _headers(service)) as client:
-        await client.stream(_chat(service, tokens=4, stream=True))
-        began = time.perf_counter()
-        asked = (_chat(service, tokens=tokens, stream=True, number=number) for number in range(count))
-        found = await asyncio.gather(*map(client.stream, asked))
-    seconds = time.perf_counter() - began
-    return sum(each.tokens for each in found) / seconds, statistics.median(each.first_s for each in found)
 
 
 def _crowd(service: Service, size: ServeSize) -> dict[str, Any]:
@@ -258,8 +187,8 @@ def _crowd(service: Service, size: ServeSize) -> dict[str, Any]:
 
 
 async def _all(service: Service, size: ServeSize) -> list[int]:
-    async with Client(service.url, _headers(service)) as client:
-        bodies = [_chat(service, tokens=size.crowd_tokens, stream=True, number=n) for n in range(size.crowd)]
+    async with Client(service.url, headers_of(service)) as client:
+        bodies = [chat_body(service, tokens=size.crowd_tokens, stream=True, number=n) for n in range(size.crowd)]
         return [each.tokens for each in await asyncio.gather(*map(client.stream, bodies))]
 
 

@@ -1,14 +1,23 @@
-"""The policies served in the measurement of serving, and its client for streams."""
+"""The policies served in the measurement of serving, their service, and its client for streams."""
 
 import asyncio
 import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
 import time
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import httpx
 import torch
 from gymnasium import spaces
 
@@ -18,6 +27,11 @@ from loomrl.config.control import Network
 from loomrl.control.network import ActorCritic
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.space import acts, seen
+from loomrl.errors import LoomError
+
+MARK = "LOOMRL_BENCH"
+"""Variable of the environment by which the processes of a service are known, whoever is their parent now."""
+START_S = 180.0
 
 
 def save_control(folder: Path) -> None:
@@ -80,7 +94,7 @@ class Client:
             async for line in reader:
                 if not first_s and line.startswith(b"data: "):  # sent once the first token is there
                     first_s = time.perf_counter() - began
-                if line.startswith(b"data: {") and b'"usage":{' in line:
+                if line.startswith(b"data: {") and b'"completion_tokens":' in line:
                     usage = json.loads(line[6:])["usage"]["completion_tokens"]
                 is_done = is_done or line.startswith(b"data: [DONE]")
         finally:
@@ -88,3 +102,85 @@ class Client:
         if not is_done:
             raise RuntimeError("a stream broke off")
         return Streamed(usage, first_s or time.perf_counter() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running `loomrl serve`."""
+
+    url: str
+    key: str | None
+    mark: str
+    """The value of `MARK` in the environment of its processes."""
+    start_s: float
+    """Seconds from the command to its first answer."""
+    endpoint: str
+
+
+@contextmanager
+def served(folder: Path, what: str, *settings: str) -> Iterator[Service]:
+    """`loomrl serve` of a folder, until the block ends."""
+    command = [sys.executable, "-m", "loomrl", "serve", str(folder / what), "--endpoint", what, "--port", "0", "--json"]
+    command += [f"store_url=sqlite:///{folder / what}.db", f"artifact_url={folder / 'artifacts'}", *settings]
+    began = time.perf_counter()
+    mark = uuid.uuid4().hex
+    environment = os.environ | {MARK: mark}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment)
+    try:
+        assert process.stdout is not None
+        told = _first_json(process.stdout)
+        if told is None:
+            raise LoomError(f"{' '.join(command)} ended with {process.wait()}: its message stands above.")
+        service = Service(told["url"], told.get("key"), mark, 0.0, what)
+        _first_answer(service)
+        yield replace(service, start_s=time.perf_counter() - began)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _first_json(lines: Iterable[str]) -> dict[str, Any] | None:
+    """The first JSON object that is printed."""
+    text = ""
+    for line in lines:
+        text += line
+        with suppress(json.JSONDecodeError):
+            found: dict[str, Any] = json.loads(text)
+            return found
+    return None
+
+
+def _first_answer(service: Service) -> None:
+    body = {"observation": [0.0] * 4} if service.endpoint == "pole" else chat_body(service, tokens=4)
+    path = "/v1/act" if service.endpoint == "pole" else "/v1/chat/completions"
+    with httpx.Client(base_url=service.url, headers=headers_of(service), timeout=START_S) as client:
+        client.post(path, json={"model": service.endpoint, **body}).raise_for_status()
+
+
+def headers_of(service: Service) -> dict[str, str]:
+    """The headers of a request to a service."""
+    return {} if service.key is None else {"authorization": f"Bearer {service.key}"}
+
+
+def chat_body(service: Service, *, tokens: int, stream: bool = False, number: int = 0) -> dict[str, Any]:
+    """A request for at most so many tokens."""
+    return {
+        "model": service.endpoint,
+        "messages": [{"role": "user", "content": f"Tell me about {number}."}],
+        "max_tokens": tokens,
+        "stream": stream,
+    }
+
+
+async def all_streams(service: Service, count: int, tokens: int) -> tuple[float, float]:
+    """Tokens per second of so many streams at once, and the median time to the first token."""
+    async with Client(service.url, headers_of(service)) as client:
+        await client.stream(chat_body(service, tokens=4, stream=True))
+        began = time.perf_counter()
+        asked = (chat_body(service, tokens=tokens, stream=True, number=number) for number in range(count))
+        found = await asyncio.gather(*map(client.stream, asked))
+    seconds = time.perf_counter() - began
+    return sum(each.tokens for each in found) / seconds, statistics.median(each.first_s for each in found)

@@ -21,7 +21,8 @@ BENCHMARKS = {
     ),
     "serve": (
         "serve",
-        "Seconds to the first answer, acts per second, what the gateway adds to the bare engine, many open streams.",
+        "Seconds to the first answer, acts per second, what the gateway adds to the bare engine, many open streams; "
+        "litellm=PROGRAM: beside LiteLLM's proxy and vLLM's own server.",
     ),
     "console": (
         "console",
@@ -109,6 +110,7 @@ def bench(
 
 
 SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "serve": ("litellm",),
     "language": ("gpu",),
     "loop": ("seeds", "control", "page"),
     "envs": ("only",),
@@ -125,6 +127,8 @@ def _measure(name: str, given: Mapping[str, Any], *, quick: bool) -> Mapping[str
             from loomrl.experiments.bench.model import HALF_BILLION
 
             size = HALF_BILLION
+        case "serve":
+            return _figures(module, size, litellm=str(given.get("litellm", "")))
         case "loop":
             tellings = (module.SHOWN, module.CONTROL) if given.get("control") else (module.SHOWN,)
             page = given.get("page")

@@ -21,6 +21,7 @@ from typing import Any
 NEEDED = ("torch", "transformers", "numpy")
 PARTS = {
     "learner": "loomrl.experiments.gpu.compute:learner",
+    "learner_small": "loomrl.experiments.gpu.compute:learner_small",
     "engine": "loomrl.experiments.gpu.compute:engine",
     "engine_graphs": "loomrl.experiments.gpu.compute:engine_graphs",
     "chunked_loss": "loomrl.experiments.gpu.compute:chunked_loss",

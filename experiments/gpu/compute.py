@@ -6,8 +6,8 @@ Axes: K tokens, H hidden size, V vocabulary.
 import asyncio
 import platform
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +16,12 @@ import numpy as np
 import torch
 import transformers
 from torch import nn
+from torch._dynamo.utils import counters
 from transformers import PreTrainedModel
 
+from loomrl.algorithms.language.flat import use_flat, variable_of
+from loomrl.algorithms.language.layers import compile_layers
+from loomrl.algorithms.language.packing import Reader
 from loomrl.algorithms.language.score import LOGITS_AT_ONCE, chosen_logprobs
 from loomrl.experiments.bench.model import (
     HALF_BILLION,
@@ -30,7 +34,9 @@ from loomrl.experiments.bench.model import (
     settle,
     time_call,
 )
+from loomrl.experiments.gpu import stand_in
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.footprint import ModelShape
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.torch.graph_engine import GraphEngine
 
@@ -75,12 +81,83 @@ def describe(*, cpu: bool, tiny: bool) -> dict[str, Any]:
 
 
 def learner(*, cpu: bool, tiny: bool) -> dict[str, Any]:
-    """Whole optimizer steps on packed attempts, and the machine's rate at one large matrix product."""
-    size = model_size(cpu=cpu, tiny=tiny)
-    found = learner_rate(build_model(size), size)
-    measured = _product_tflops(size, 512 if cpu else 8192)
-    share = found["learner_model_tflops_per_s"] / measured
-    return {**found, "product_tflops": round(measured, 3), "share_of_product": round(share, 3)}
+    """Whole optimizer steps in every way to make them, and the machine's rate at one large matrix product."""
+    return _learner(model_size(cpu=cpu, tiny=tiny), WAYS)
+
+
+def learner_small(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+    """The same with the shape of SmolLM2-135M."""
+    ways = {name: WAYS[name] for name in ("dense", "compiled", "compiled_group")}
+    return _learner(model_size(replace(SMOLLM2, rounds=3), cpu=cpu, tiny=tiny), ways)
+
+
+def _learner(size: ModelSize, ways: Mapping[str, "Way"]) -> dict[str, Any]:
+    """The first way is the proved one. Ways that fail, or learn something else, keep no other from being measured."""
+    size = replace(size, vocabulary=min(size.vocabulary, 1024), rounds=1) if size.hidden == TINY.hidden else size
+    model = build_model(size)
+    if size.device == "cpu":
+        stand_in.install()
+    if not use_flat(model):
+        raise ArithmeticError("flat and plain attention differ")
+    found: dict[str, Any] = {}
+    failed = {}
+    is_compiled = False
+    for name, way in ways.items():
+        try:
+            if way.compiled and not is_compiled:
+                is_compiled = True
+                compile_layers(model, backend="eager" if size.device == "cpu" else "inductor")
+            found[name] = _measure(model, replace(size, **way.size), way)
+            if not way.size:
+                _compare(found[name], found["dense"], 1e-5 if size.dtype == "float32" else 2e-2)
+        except Exception as error:  # noqa: BLE001 - the boundary
+            failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    measured = _product_tflops(size, 512 if size.device == "cpu" else 8192)
+    best = max(way["learner_model_tflops_per_s"] for way in found.values())
+    said = {"ok": False, "error": failed} if failed else {}
+    return {**found, "product_tflops": round(measured, 3), "share_of_product": round(best / measured, 3), **said}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to make optimizer steps."""
+
+    read: Reader | None = variable_of
+    compiled: bool = False
+    fused: bool = True
+    size: Mapping[str, Any] = field(default_factory=dict)
+    """Changes of the work, which make it another."""
+
+
+WAYS = {
+    "dense": Way(read=None, fused=False),
+    "fused": Way(read=None),
+    "flat": Way(),
+    "flat_group": Way(size={"group": 8}),
+    "compiled": Way(compiled=True),
+    "compiled_group": Way(compiled=True, size={"group": 8}),
+    "compiled_long": Way(compiled=True, size={"micro_batch_tokens": 32_768}),
+}
+"""Ways to learn, each on top of the one before it; layers stay compiled."""
+
+
+def _measure(model: PreTrainedModel, size: ModelSize, way: Way) -> dict[str, Any]:
+    warm = learner_rate(model, replace(size, rounds=1), read=way.read, fused=way.fused) if way.compiled else {}
+    graphs = _count_graphs()
+    found = learner_rate(model, size, read=way.read, fused=way.fused)
+    if _count_graphs() != graphs:
+        raise ArithmeticError(f"{_count_graphs() - graphs} graphs were compiled after the second step")
+    return {**found, "graphs": graphs, "learner_first_step_s": (warm or found)["learner_first_step_s"]}
+
+
+def _count_graphs() -> int:
+    return int(counters["stats"]["unique_graphs"])
+
+
+def _compare(found: Mapping[str, Any], proved: Mapping[str, Any], bound: float) -> None:
+    for name in ("mean_logp", "gradient_norm"):
+        if not abs(found[name] - proved[name]) <= bound * abs(proved[name]):
+            raise ArithmeticError(f"{name} is {found[name]}, and {proved[name]} in the proved way")
 
 
 def _product_tflops(size: ModelSize, width: int) -> float:
@@ -105,8 +182,11 @@ def _engines(kind: type[TorchEngine], *, cpu: bool, tiny: bool) -> dict[str, Any
 
 
 def _engine(kind: type[TorchEngine], size: ModelSize) -> dict[str, Any]:
+    if size.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     model = build_model(size).eval()
     context = size.prompt + size.answer
+    planned = ModelShape.of(model.config).cache_bytes(4 * size.concurrent * context, size.dtype)
     expected = asyncio.run(_sample(TorchEngine(model, slots=DRIFTING, context=context), size))
     before = _allocated(size.device)
     opened = kind(model, slots=4 * size.concurrent, context=context)
@@ -124,6 +204,7 @@ def _engine(kind: type[TorchEngine], size: ModelSize) -> dict[str, Any]:
         **_drift(model, size, got),
         "same_tokens": float(np.mean([_same_share(one, other) for one, other in zip(expected, got, strict=True)])),
     }
+    found["cache_planned_gib"] = round(planned / 2**30, 2)
     if size.device == "cuda":
         found["engine_peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
         found["cache_gib"] = round(taken - released, 2)

@@ -187,6 +187,8 @@ class ControlExperiment(Training):
         placement = self.placement
         refuse_empty("placement.runner", placement.runner, "rollout.runners", self.rollout.runners)
         refuse_empty("placement.learner", placement.learner, "learners.count", self.learners.count)
+        if placement.colocated:
+            raise ValueError("placement.colocated=true has no effect: control policies have no engine. Leave it out")
         if placement.engine != ProcessResources():
             raise ValueError("placement.engine has no effect: control policies have no engine. Leave it out")
         return self

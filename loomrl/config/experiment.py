@@ -586,6 +586,29 @@ class Experiment(Training):
         return self
 
     @model_validator(mode="after")
+    def _check_colocated(self) -> Self:
+        if not self.placement.colocated:
+            return self
+        cause = None
+        if self.engine.kind != "torch":
+            cause = f"engine.kind={self.engine.kind}, whose engines keep their caches: set kind=torch"
+        elif not self.environments:
+            cause = "no environment, so that no engine samples: name one"
+        elif self.asynchronous:
+            cause = f"hub.max_staleness={self.hub.max_staleness}, where rollouts and learning overlap: set 0"
+        elif isinstance(self.algorithm, LanguageAlgorithm):
+            runners = self.placement.runner.gpus
+            learners = self.algorithm.learners.gpus
+            if (runners or learners) and not (0 < runners < 1 and 0 < learners < 1):
+                cause = (
+                    f"placement.runner.gpus={runners:g} and algorithm.learners.gpus={learners:g}, which share no GPU: "
+                    "give each a part of one, such as 0.5"
+                )
+        if cause is not None:
+            raise ValueError(f"placement.colocated=true has no effect with {cause}, or leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _check_entropies_are_known(self) -> Self:
         wanted = isinstance(self.algorithm, LanguageAlgorithm) and self.algorithm.sampling.entropies
         if wanted and self.engine.kind != "torch":

@@ -214,6 +214,12 @@ class Learners(Config):
     """Every learner holds the whole model (DDP) or a shard of it (FSDP2)."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
     """Compression of gradients between learners that replicate the model; bf16 needs GPUs."""
+    attention: Literal["auto", "flat", "dense"] = "auto"
+    """Samples of a forward pass in one row without masks, in which a prompt that several share is read once (flat), or
+    in padded rows with masks (dense). `auto`: flat on CPUs; dense on GPUs, where flat has not been run yet, and for
+    models that mix tokens otherwise than by attention."""
+    compile: bool = False
+    """Compile the layers (`torch.compile`), for faster steps after a slow first one. Not run on a GPU yet."""
 
     @model_validator(mode="after")
     def _shards_need_learners(self) -> Self:
@@ -221,6 +227,8 @@ class Learners(Config):
             raise ValueError(f"sharding=fsdp needs count of at least 2, got {self.count}")
         if self.sharding == "fsdp" and self.compression != "none":
             raise ValueError(f"compression={self.compression} has no effect with sharding=fsdp: leave it out")
+        if self.compile and (not self.gpus or self.attention != "flat" or self.sharding == "fsdp"):
+            raise ValueError("compile=true needs gpus, attention=flat and sharding=replicate")
         return self
 
 

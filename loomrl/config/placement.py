@@ -59,6 +59,9 @@ class Placement(Config):
     """Each remote learner."""
     engine: ProcessResources = ProcessResources()
     """Each engine that has its own actor."""
+    colocated: bool = False
+    """Learner and engines use one memory by turns: engines give their caches back while the learner steps. Not tried on
+    a GPU yet."""
     wait_s: Seconds = 900.0
     """Time limit for nodes to become available, from an autoscaler or from other users."""
 

@@ -102,10 +102,12 @@ def check_dtype(kind: Any, value: Any) -> Any:
 
 
 def _shrink(flat: Array, allowance: Allowance) -> tuple[int, bytes]:
-    if flat.dtype.kind == "f" or not flat.size:
+    is_bool = flat.dtype.kind == "b"
+    if flat.dtype.kind == "f" or not flat.size or (flat.nbytes <= _BASE.size and not is_bool):
         return RAW, flat.tobytes()
-    form, data = _bits(flat) if flat.dtype.kind == "b" else _narrow(flat)
-    ends = _run_ends(flat, most=len(data) // (_LONG.itemsize + 1))
+    form, data = _bits(flat) if is_bool else _narrow(flat)
+    most = len(data) // (_LONG.itemsize + 1)
+    ends = _run_ends(flat, most=most) if most else None
     if ends is None:
         return form, data
     runs = _runs(flat, ends)

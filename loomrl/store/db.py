@@ -6,6 +6,7 @@ at a cursor never misses a row that commits late, and two writers cannot deadloc
 
 import glob
 import itertools
+import os
 import re
 import sqlite3
 import threading
@@ -79,6 +80,7 @@ class LoomDB(Closing):
         snapshot = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         self._reader = engine if self.is_sqlite else engine.execution_options(**snapshot)
         self._writer = engine.execution_options(loom_write=True)
+        self._early = self._writer.execution_options(loom_early=True)
 
     @property
     def location(self) -> str:
@@ -92,9 +94,14 @@ class LoomDB(Closing):
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """The only writer. Commits durably (fsynced) at the end of the context, or not at all. Not nestable."""
-        with self._our_turn(), self._translate_errors(), self._writer.begin() as connection:
+    def write(self, *, early: bool = False) -> Iterator[Connection]:
+        """The only writer. Commits durably (fsynced) at the end of the context, or not at all. Not nestable.
+
+        `early`: others see what was written to SQLite, and may write, while this waits for the disk. Only for rows by
+        which nothing is done outside of LoomDB before a later commit, since that puts them on the disk, too.
+        """
+        writer = self._early if early else self._writer
+        with self._our_turn(), self._translate_errors(), writer.begin() as connection:
             if not self.is_sqlite:
                 connection.execute(_TAKE_WRITE_LOCK)
             yield connection
@@ -138,7 +145,7 @@ class LoomDB(Closing):
         """Translate database errors: the database, its message, the remedy."""
         try:
             yield
-        except (DBAPIError, PoolTimeout) as error:
+        except (DBAPIError, PoolTimeout, sqlite3.OperationalError) as error:
             said = " ".join(str(getattr(error, "orig", error)).split())
             kind = StoreAway if isinstance(error, DBAPIError) and _is_away(error) else StoreError
             raise kind(f"{self.location}: {said}. {_remedy(said)}") from error
@@ -156,6 +163,8 @@ class LoomDB(Closing):
         self.engine.dispose()
 
 
+NORMAL = 1
+"""SQLite's level of `synchronous` at which a commit does not wait for the disk, and only the last ones can be lost."""
 _PRAGMAS = (
     "synchronous=FULL",  # a commit is on the disk when it returns
     "foreign_keys=ON",
@@ -335,8 +344,12 @@ def _sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        writing = connection.get_execution_options().get("loom_write", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+        options = connection.get_execution_options()
+        if not options.get("loom_write", False):
+            connection.exec_driver_sql("BEGIN")
+            return
+        driver: Any = connection.connection.driver_connection
+        driver.begin_write(early=options.get("loom_early", False))
 
     return engine
 
@@ -348,13 +361,38 @@ class _Checked(sqlite3.Connection):
         self._file = file
         self._log = Path(f"{file.path}-wal")
         self._changes = self.total_changes
+        self._usual = self._level = self.execute("PRAGMA synchronous").fetchone()[0]
         self._check()
+
+    def begin_write(self, *, early: bool) -> None:
+        """Begin with the write lock; `early` as `LoomDB.write` has it."""
+        level = min(NORMAL, self._usual) if early else self._usual
+        if level != self._level:
+            self.execute(f"PRAGMA synchronous={level}")
+            self._level = level
+        self.execute("PRAGMA busy_timeout=0")  # SQLite itself would sleep up to 100 ms while others take the lock
+        try:
+            _retry_locked(lambda: self.execute("BEGIN IMMEDIATE"))
+        finally:
+            self.execute(f"PRAGMA busy_timeout={1000 * BUSY_TIMEOUT_S:.0f}")
 
     def commit(self) -> None:
         super().commit()
-        self._check()
+        if self._check() and self._level == NORMAL:
+            self._flush()
 
-    def _check(self) -> None:
+    def _flush(self) -> None:
+        try:
+            log = os.open(self._log, os.O_RDONLY)
+            try:
+                os.fsync(log)
+            finally:
+                os.close(log)
+        except OSError as error:
+            raise StoreError(f"{self._log}: {error}. Is the disk failing? The last write may be lost.") from error
+
+    def _check(self) -> bool:
+        """True if the transaction wrote something."""
         wrote = self.total_changes != self._changes
         self._changes = self.total_changes
         if not self._file.is_there() or (wrote and not self._log.exists()):
@@ -362,21 +400,27 @@ class _Checked(sqlite3.Connection):
                 f"{self._file.path}: the file or its log was deleted, moved or replaced while it was open. What was "
                 "written since is lost. Restart all processes that use it."
             )
+        return wrote
 
 
 def _enter_wal(connection: sqlite3.Connection, file: Path) -> None:
     """Switch a new file to WAL: the only step at which SQLite fails at once if another process is writing."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    mode = None
-    while mode is None:
-        try:
-            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+    (mode,) = _retry_locked(lambda: connection.execute("PRAGMA journal_mode=WAL")).fetchone()
     if mode != "wal":
         raise StoreError(f"{file}: this file system cannot hold a database in WAL mode. Use a local disk.")
+
+
+def _retry_locked(work: Callable[[], T]) -> T:
+    """The result of `work` once no other process has the lock, which is asked for again as soon as it may be free."""
+    began = time.monotonic()
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            waited = time.monotonic() - began
+            if "locked" not in str(error) or waited > BUSY_TIMEOUT_S:
+                raise
+        time.sleep(min(max(waited / 10, 0.0003), 0.01))
 
 
 def _postgresql(url: URL) -> Engine:

@@ -93,6 +93,7 @@ class Records(Generic[T]):
         self.c = self.table.c
         self._json = {name for name in self._names if isinstance(self.c[name].type, Json)}
         self._newest = [self.c[one] for one in newest]
+        self._insert = insert(self.table)  # built once, it is compiled once
 
     def row(self, one: T, **more: Any) -> dict[str, Any]:
         """The row of a record; StoreError for what JSON cannot hold."""
@@ -145,7 +146,7 @@ class Records(Generic[T]):
     def insert(self, connection: Connection, new: Sequence[T], **more: Any) -> None:
         """Store records in one statement."""
         if new:
-            connection.execute(insert(self.table), [self.row(one, **more) for one in new])
+            connection.execute(self._insert, [self.row(one, **more) for one in new])
 
     def insert_once(self, connection: Connection, one: T, *, changing: Collection[str] = ()) -> bool:
         """Store a record under a new id: True. The same one again: False. The id with other content: IdTaken.
@@ -158,7 +159,7 @@ class Records(Generic[T]):
                 raise StoreError(f"{self._describe(one)}: {name}={value!r:.200} has a NUL character. Remove it.")
         stored = next(iter(fetch(connection, self.select(id=row["id"]))), None)
         if stored is None:
-            connection.execute(insert(self.table).values(**row))
+            connection.execute(self._insert.values(**row))
             return True
         for name, value in row.items():
             if name not in changing and stored[name] != value and not self._is_same_json(name, stored[name], value):

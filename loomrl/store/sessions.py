@@ -41,7 +41,8 @@ MOST_DELETED = 200
 class NewCall:
     """A call to be kept; it opens its session. `marks` are those of its answers."""
 
-    id: str
+    id: str | None
+    """None for acts: nothing repeats them."""
     session: str
     endpoint: str
     key: str
@@ -131,24 +132,32 @@ OPT_OUTS = Records("opt_outs", OptOut, Column("endpoint", Text, primary_key=True
 
 def keep_calls(db: LoomDB, new: Sequence[NewCall]) -> list[Kept]:
     """Store calls in one transaction, each once; the fate of each."""
-    with db.write() as connection:
-        sessions = connection.execute(_SESSIONS, {"ids": list({call.session for call in new})}).mappings()
-        there = {row["id"]: SESSIONS.parse(row) for row in sessions}
-        stored = set(connection.scalars(_STORED, {"ids": list({call.id for call in new})}))
-        fates: list[Kept] = []
-        opened: dict[str, StoredSession] = {}
-        seen: dict[str, float] = {}
-        fresh: list[NewCall] = []
+    fates: list[Kept] = []
+    fresh: list[NewCall] = []
+    with db.write(early=True) as connection:  # a session is learnt from once a later commit has ended it
+        ids = {call.id for call in new} - {None}
+        stored = set(connection.scalars(_STORED, {"ids": list(ids)})) if ids else set()
+        sessions = _touch_sessions(connection, new)
         for call in new:
-            session = there.get(call.session) or opened.setdefault(call.session, _open_session(call))
-            fate = _fate(session, call, stored)
-            fates.append(fate)
+            fates.append(fate := _fate(sessions.get(call.session), call, stored))
             if fate == "new":
-                stored.add(call.id)
                 fresh.append(call)
-                seen[call.session] = max(seen.get(call.session, 0.0), call.created_at)
-        _insert(connection, fresh, opened, seen)
+                stored |= {call.id} - {None}
+        _insert(connection, fresh)
     return fates
+
+
+def _touch_sessions(connection: Connection, new: Sequence[NewCall]) -> Mapping[str, StoredSession]:
+    """Note the time of calls at their sessions, and open new ones; nothing if all were open for their callers."""
+    seen = {(call.session, call.key, call.endpoint): call.created_at for call in new}
+    whose = [{"at": id, "by": key, "of": endpoint, "seen": when} for (id, key, endpoint), when in seen.items()]
+    if not whose or connection.execute(_SEEN, whose).rowcount == len(whose):
+        return {}
+    rows = connection.execute(_SESSIONS, {"ids": list({call.session for call in new})}).mappings()
+    there = {row["id"]: SESSIONS.parse(row) for row in rows}
+    opened = {call.session: _open_session(call) for call in reversed(new) if call.session not in there}
+    SESSIONS.insert(connection, list(opened.values()))
+    return there | opened
 
 
 def _open_session(call: NewCall) -> StoredSession:
@@ -156,20 +165,15 @@ def _open_session(call: NewCall) -> StoredSession:
     return StoredSession(id=call.session, endpoint=call.endpoint, key=call.key, state="open", opened_at=at, last_at=at)
 
 
-def _fate(session: StoredSession, call: NewCall, stored: Collection[str]) -> Kept:
-    if (session.key, session.endpoint) != (call.key, call.endpoint):
+def _fate(session: StoredSession | None, call: NewCall, stored: Collection[str | None]) -> Kept:
+    if session is not None and (session.key, session.endpoint) != (call.key, call.endpoint):
         return "foreign"
     if call.id in stored:
         return "repeated"
-    return "new" if session.state == "open" else "ended"
+    return "new" if session is None or session.state == "open" else "ended"
 
 
-def _insert(
-    connection: Connection, fresh: Sequence[NewCall], opened: dict[str, StoredSession], seen: dict[str, float]
-) -> None:
-    SESSIONS.insert(connection, list(opened.values()))
-    if later := [{"at": id, "seen": when} for id, when in seen.items()]:
-        connection.execute(_SEEN, later)
+def _insert(connection: Connection, fresh: Sequence[NewCall]) -> None:
     CALLS.insert(connection, fresh)
     if marks := [{"mark": mark, "session": call.session} for call in fresh for mark in call.marks]:
         connection.execute(insert(answers), marks)
@@ -418,7 +422,12 @@ def list_quarantined(db: LoomDB, *, endpoint: str = "") -> list[Quarantine]:
 # every recorded call waits for these: built once, they are compiled once
 _SESSIONS = SESSIONS.select().where(SESSIONS.c.id.in_(bindparam("ids", expanding=True)))
 _STORED = select(CALLS.c.id).where(CALLS.c.id.in_(bindparam("ids", expanding=True)))
-_SEEN = update(SESSIONS.table).where(SESSIONS.c.id == bindparam("at")).values(last_at=bindparam("seen"))
+_SEEN = (
+    update(SESSIONS.table)
+    .where(SESSIONS.c.id == bindparam("at"), SESSIONS.c.key == bindparam("by"), SESSIONS.c.endpoint == bindparam("of"))
+    .where(SESSIONS.c.state == "open")
+    .values(last_at=bindparam("seen"))
+)
 _MARK_STORED = (
     update(SESSIONS.table)
     .where(SESSIONS.c.id == bindparam("at"), SESSIONS.c.state == "ended")

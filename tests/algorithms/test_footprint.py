@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from loomrl.algorithms.language import footprint as sizes
 from loomrl.algorithms.language.build import build_tokenizer
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.language.footprint import GB, PROCESS, fitting_tokens, learner_parts
+from loomrl.algorithms.language.footprint import GB, PROCESS, fitting_tokens, footprint, learner_parts
 from loomrl.config import Experiment
 from loomrl.errors import ConfigError
 from loomrl.inference.footprint import ModelShape
@@ -46,7 +46,7 @@ given = {ENGINE: zeros_T, AGE: zeros_T, SHIFT: zeros_T}
 columns = [given | {REWARD: zeros_T + index % 2 * (np.arange(length) == length - 1)} for index in range(count)]
 samples = [Sample(rng.integers(0, 300, length).astype(np.int32), mask_T, each) for each in columns]
 sizes = [sample.size for sample in samples]
-(steps,) = plan_update(sizes, optimizer=config.algorithm.optimizer, learners=1, rng=rng)
+(steps,) = plan_update(sizes, optimizer=config.algorithm.optimizer, learners=1, rng=rng, flat=learner.reads_flat)
 assert len(steps[0].micro_batches) == 2
 work = LanguageWork("reinforce", tuple(samples), steps, 1e-4, groups=tuple(str(i // 2) for i in range(count)))
 for _ in range(2):
@@ -113,6 +113,35 @@ def test_a_training_that_does_not_fit_is_refused_with_what_is_needed_and_what_wo
         planned(monkeypatch, tmp_path, 0.5)
 
 
+def test_learner_and_engines_that_take_turns_need_the_larger_of_both(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = {"algorithm.model.context": 2048, "rollout.concurrency": 64}
+    apart, by_turns = (
+        footprint(LanguageConfig.of(experiment(tmp_path, **words, **more)).resolved, ModelShape.of(shaped()), 4096)
+        for more in ({}, {"placement.colocated": True})
+    )
+    larger = max(apart.parts["learner's activations"], apart.parts["engine's cache"])
+    assert by_turns.parts["learner's activations or engine's cache"] == larger
+    assert by_turns.total == apart.total - min(apart.parts["learner's activations"], apart.parts["engine's cache"])
+    with pytest.raises(ConfigError, match=r"It fits with algorithm\.kl\.watch=false placement\.colocated=true"):
+        planned(monkeypatch, tmp_path, 9.5, **words)
+
+
+def test_one_gpu_holds_what_learner_and_engines_need_by_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sizes.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(sizes.torch.cuda, "mem_get_info", lambda: (25 * GB, 25 * GB))
+    words = {
+        **{"rollout.runners": 1, "placement.runner.gpus": 0.5, "algorithm.learners.gpus": 0.5, TOKENS: 4096},
+        **{"algorithm.model.context": 2048, "rollout.concurrency": 64},
+    }
+    with pytest.raises(ConfigError, match=r"12\.5 GB of memory are free on the GPU"):
+        planned(monkeypatch, tmp_path, 0, **words)
+    assert planned(monkeypatch, tmp_path, 0, **words, **{"placement.colocated": True}) == 4096
+    with pytest.raises(ConfigError, match=r"needs \d+\.\d GB, and 25\.0 GB of memory are free on the GPU"):
+        planned(monkeypatch, tmp_path, 0, **{**words, "placement.colocated": True, "rollout.concurrency": 128})
+
+
 @pytest.mark.slow
 def test_the_estimate_of_a_learner_is_within_a_sixth_of_its_peak_nine_times_in_ten(tmp_path: Path) -> None:
     tokenizer = build_tokenizer(["a b"] * 200, vocabulary=320)
@@ -147,6 +176,23 @@ class TestRun:
         with pytest.raises(ConfigError, match=r"needs \d+\.\d GB, and 30\.0 GB of memory are free on this machine"):
             build(tmp_path, **{f"algorithm.model.build.{name}": size for name, size in wide.items()})
         assert not (tmp_path / "artifacts" / "models").exists()
+
+    def test_the_engine_has_no_cache_while_the_learner_steps_and_the_weights_are_the_same(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        words = {"train.updates": 3}
+        apart = finish(build(tmp_path / "apart", **words))
+        algo = build(tmp_path / "turns", **words, **{"placement.colocated": True})
+        kept = algo.env_runner_group.local_env_runner.engine._network.kept
+        held: list[bool] = []
+        for name in ("_update", "_publish"):
+            plain = getattr(algo, name)
+            monkeypatch.setattr(algo, name, lambda *a, plain=plain: (held.append(bool(kept._layers)), plain(*a))[1])
+        train(algo)
+        assert held == [False] * 7
+        assert kept._layers
+        assert same(apart, weights(algo))
+        algo.stop()
 
     def test_the_number_is_on_record_and_a_resumed_run_keeps_it_on_a_machine_with_more(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

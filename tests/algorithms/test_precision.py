@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from loomrl.algorithms.language.module import _compute_layers_twice
+from loomrl.algorithms.language.layers import compute_layers_twice
 from loomrl.algorithms.language.precision import as_computed, hold_in_float32, release
 from tests.inference.sample_models import tiny_model
 
@@ -60,7 +60,7 @@ def test_it_computes_as_the_engine_does_also_where_layers_are_computed_twice() -
     engine = tiny_model().bfloat16()
     learner = held(copy.deepcopy(engine))
     twice = held(copy.deepcopy(engine))
-    _compute_layers_twice(twice)
+    compute_layers_twice(twice)
     ids_BT = torch.arange(48).view(2, 24)
     assert torch.equal(learner(ids_BT).logits, engine(ids_BT).logits)
     once = gradients(learner)

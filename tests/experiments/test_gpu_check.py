@@ -68,8 +68,12 @@ def test_rehearsal_goes_through_its_parts_with_little_more_than_torch(checkout: 
     assert found["failed"] == []
     assert list(found["parts"]) == only
     parts = found["parts"]
-    assert parts["learner"]["learner_tokens_per_s"] > 100
-    assert parts["learner"]["learner_model_tflops_per_s"] > 0
+    ways = parts["learner"]
+    assert ways["dense"]["learner_tokens_per_s"] > 100
+    assert ways["dense"]["learner_model_tflops_per_s"] > 0
+    assert ways["flat"]["gradient_norm"] == pytest.approx(ways["dense"]["gradient_norm"], rel=1e-5)
+    assert ways["flat"]["graphs"] == 0
+    assert [ways[name]["graphs"] for name in ways if name.startswith("compiled")] == [1, 1, 1]
     assert parts["process_group"]["backend"] == "gloo"
     assert found["machine"]["torch"]
     assert found["date"]

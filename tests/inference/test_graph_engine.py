@@ -27,6 +27,7 @@ from sample_models import (
     tiny_forms,
     tiny_model,
 )
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loomrl.config import TorchEngineConfig
@@ -35,7 +36,15 @@ from loomrl.inference.engine import Completion, FinishReason, Request
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.torch.graph_engine import GraphEngine
-from loomrl.inference.torch.graphs import POSITION, StaticStep, device_uniforms, open_graph_network
+from loomrl.inference.torch.graphs import (
+    POSITION,
+    GraphNetwork,
+    StaticStep,
+    device_uniforms,
+    open_graph_network,
+    read_gathered,
+    read_in_place,
+)
 from loomrl.inference.torch.rows import mix, uniforms
 from loomrl.inference.weights.sealed import identify, seal
 from loomrl.types import Form, Odds
@@ -257,7 +266,7 @@ class Watched(TorchDispatchMode):
         self.seen: list[tuple[str, list[torch.Size]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append((func.__name__, [x.shape for x in args if isinstance(x, torch.Tensor)]))
+        self.seen.append((func.__name__, [x.shape for x in args if isinstance(x, Tensor)]))
         return func(*args, **(kwargs or {}))
 
 
@@ -276,6 +285,52 @@ def test_a_step_asks_its_host_for_nothing_and_is_always_the_same(nucleus: bool) 
     names = {name.partition(".")[0] for name, _ in steps[0]}
     assert "cumsum" in names
     assert not names.intersection(NEVER)
+
+
+@pytest.mark.parametrize("nucleus", [False, True])
+def test_a_step_on_a_device_reads_no_number_from_it_and_none_from_its_host(nucleus: bool) -> None:
+    """A device without numbers takes the place of a GPU: what it cannot do there fails here."""
+    with torch.device("meta"):
+        model = tiny_model("qwen3").bfloat16()
+    network = GraphNetwork(model, slots=8, context=64)
+    network._read_cache = read_in_place
+    step = StaticStep(network)
+    with torch.inference_mode(), Watched() as watched:
+        step._compute(8, nucleus)
+    assert [name for name, _ in watched.seen].count("_flash_attention_forward.default") == 2
+
+
+def test_the_gpus_attention_is_asked_for_what_the_copies_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel by its description: query i reads `used[i]` keys and values from `start[i]` on."""
+
+    def attend(
+        q_NAD: Tensor, k_KHD: Tensor, v_KHD: Tensor, query_N1: Tensor, start_N1: Tensor, *rest: Any, **named: Any
+    ) -> tuple[Tensor]:
+        assert rest == (1, 64, 0.0, False, False)
+        assert query_N1.tolist() == list(range(len(q_NAD) + 1))
+        found = []
+        for q_AD, start, used in zip(q_NAD, start_N1, named["seqused_k"], strict=False):
+            span = slice(int(start), int(start + used))
+            k_HTD, v_HTD = (x_KHD[span].transpose(0, 1) for x_KHD in (k_KHD, v_KHD))
+            found.append(
+                torch.nn.functional.scaled_dot_product_attention(
+                    q_AD[:, None], k_HTD, v_HTD, scale=named["scale"], enable_gqa=True
+                )
+            )
+        return (torch.stack(found)[:, :, 0],)
+
+    network = open_graph_network(tiny_model("qwen3"), slots=8, context=64)
+    step = StaticStep(network)
+    network.move(6, 2, 0)
+    x_FN = inputs(step, network, 5)
+    found = []
+    for reading in (read_gathered, read_in_place):
+        monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", attend)
+        network._read_cache = reading
+        with torch.inference_mode():
+            step.set(x_FN, np.full(5, -1))
+            found.append(np.stack([step.run(5, nucleus=False).read() for _ in range(20)]))
+    assert np.abs(found[0] - found[1]).max() < 1e-5
 
 
 async def test_graphs_are_dropped_when_what_they_read_is_elsewhere() -> None:

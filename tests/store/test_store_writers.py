@@ -1,10 +1,13 @@
 """Faults and races: several processes, kills, a full disk. Real ones, on both databases."""
 
+import os
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
@@ -111,6 +114,32 @@ def test_a_writer_waits_for_a_thread_only_so_long(store: LoomDB, monkeypatch: py
         pass
 
 
+def test_a_writer_asks_often_for_the_lock_of_another_process_and_only_so_long(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    waits = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        waits.set()
+        real(seconds)
+
+    real = time.sleep
+    with open_store(sqlite_url) as one, open_store(sqlite_url) as other, ThreadPoolExecutor(1) as thread:
+        monkeypatch.setattr("loomrl.store.db.time.sleep", sleep)
+        with one.write():
+            written = thread.submit(EVENTS.append, other, [event("after")])
+            assert waits.wait(30)
+        written.result(timeout=30)
+        assert max(slept) <= 0.01
+        monkeypatch.setattr("loomrl.store.db.BUSY_TIMEOUT_S", 0.1)
+        with one.write(), pytest.raises(StoreError, match="Another process held the write lock"), other.write():
+            pass
+        monkeypatch.undo()
+        assert len(EVENTS.append(other, [event("again")])) == 1
+
+
 def test_postgresql_ends_a_writer_that_hangs(postgres_url: str) -> None:
     db = open_store(postgres_url)
     with db.write() as connection:
@@ -131,6 +160,36 @@ def test_sqlite_has_a_commit_on_the_disk_when_it_returns(sqlite_url: str) -> Non
     with ProcessPoolExecutor(1, mp_context=FORKS) as processes:
         level = processes.submit(synchronous, sqlite_url).result()
     assert level == 2, "FULL, but in tests, which do not wait for the disk"
+
+
+def write_early(url: str) -> list[object]:
+    """What was flushed, what others had read and written by then, and the level of the next write."""
+    found: list[object] = []
+    fsync = os.fsync
+    with open_store(url) as db, open_store(url) as other:
+
+        def flush(file: int) -> None:
+            EVENTS.append(other, [event("meanwhile")])
+            found.extend(
+                [str(Path(f"/proc/self/fd/{file}").readlink()), [one.subject for _, one in EVENTS.read(other)]]
+            )
+            fsync(file)
+
+        os.fsync = flush
+        with db.write(early=True) as connection:
+            EVENTS.append(connection, [event("early")])
+        EVENTS.read(db)
+        with db.write() as connection:
+            found.append(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+            EVENTS.append(connection, [event("later")])
+    return found
+
+
+def test_an_early_write_returns_once_it_is_on_the_disk_and_keeps_nobody_waiting(sqlite_url: str) -> None:
+    with ProcessPoolExecutor(1, mp_context=FORKS) as processes:
+        found = processes.submit(write_early, sqlite_url).result()
+    file = sqlite_url.removeprefix("sqlite:///")
+    assert found == [f"{file}-wal", ["early", "meanwhile"], 2]
 
 
 def test_postgresql_refuses_a_write_that_goes_past_the_lock(postgres_url: str) -> None:

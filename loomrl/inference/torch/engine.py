@@ -43,7 +43,7 @@ GAP_S = 0.002
 """The time without a new stream after which an idle engine begins."""
 GATHER_S = 0.012
 """The longest time that an idle engine waits for more streams."""
-PIECES_PER_S = 400
+PIECES_PER_S = 200
 """Pieces of all streams together: each one wakes its reader, and costs its way through gateway and network."""
 PAUSE_S = (0.025, 0.1)
 """The shortest and the longest pause of a stream."""

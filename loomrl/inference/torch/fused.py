@@ -377,4 +377,4 @@ def prove(network: CachedNetwork, *, slots: int, context: int) -> None:
                 f"model {type(model).__name__}: with cached keys and values its logits are off by {apart:.1%}. "
                 "It does not take position_ids, a 4-D mask and a cache as other models do: use another engine."
             )
-        network.clear(row, len(ids))
+    network.release()

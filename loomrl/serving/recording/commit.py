@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -80,7 +79,7 @@ class Commit:
 
     def _row(self, new: NewActs) -> NewCall:
         return NewCall(
-            id=uuid.uuid4().hex,
+            id=None,
             session=new.session,
             endpoint=new.endpoint,
             key=new.key,
