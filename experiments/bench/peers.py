@@ -69,7 +69,7 @@ def _program(command: Sequence[str]) -> Iterator[Service]:
     env = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
     words = [*command, "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, env=env, start_new_session=True)
-    service = Service(f"http://127.0.0.1:{port}", None, process.pid, 0.0, NAME)
+    service = Service(f"http://127.0.0.1:{port}", None, "", 0.0, NAME)
     try:
         until = time.monotonic() + START_S
         while not _answers(service):

@@ -6,6 +6,7 @@ Load comes from `wrk` where it is installed, which is written in C; else from cl
 
 import asyncio
 import json
+import logging
 import os
 import re
 import shutil
@@ -14,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from loomrl.errors import LoomError
 from loomrl.experiments.bench.peers import measure as measure_peers
 from loomrl.experiments.bench.rounds import ONE_THREAD, machine, run_part, say
 from loomrl.experiments.bench.served import (
+    MARK,
     Client,
     Service,
     all_streams,
@@ -39,6 +43,9 @@ from loomrl.inference.engine import Request
 from loomrl.inference.model import open_model, open_tokenizer
 from loomrl.inference.torch.engine import TorchEngine
 
+SETTLE_S = 8.0
+"""Time after the first answer until a service is idle."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSize:
@@ -51,10 +58,11 @@ class ServeSize:
     tokens: int = 128
     crowd: int = 1000
     crowd_tokens: int = 32
+    idle_s: int = 60
 
 
 FULL = ServeSize()
-QUICK = ServeSize(act_s=1, rounds=1, tokens=32, crowd=50)
+QUICK = ServeSize(act_s=1, rounds=1, tokens=32, crowd=50, idle_s=2)
 
 
 def measure(size: ServeSize = FULL, *, litellm: str = "") -> dict[str, Any]:
@@ -72,6 +80,8 @@ def measure(size: ServeSize = FULL, *, litellm: str = "") -> dict[str, Any]:
         say("language: start, streams")
         with served(folder, "talk") as service:
             figures["serve_start_s"] = round(service.start_s, 1)
+            say("idle")
+            figures |= _idle(service, size)
             figures |= _against_engine(service, folder / "talk", size)
             say(f"{size.crowd} open streams")
             figures |= _crowd(service, size)
@@ -157,14 +167,14 @@ def _bare(folder: Path, size: ServeSize) -> tuple[float, float]:
 
 def _crowd(service: Service, size: ServeSize) -> dict[str, Any]:
     """Many streams open at once: the memory they cost, and whether all came to their end."""
-    before = _memory(service.pid)
+    before = _memory(service.mark)
     most = 0
 
     async def peak_memory() -> list[int]:
         nonlocal most
         crowd = asyncio.create_task(_all(service, size))
         while not crowd.done():
-            most = max(most, _memory(service.pid))
+            most = max(most, _memory(service.mark))
             await asyncio.wait((crowd,), timeout=0.25)
         return await crowd
 
@@ -182,25 +192,70 @@ async def _all(service: Service, size: ServeSize) -> list[int]:
         return [each.tokens for each in await asyncio.gather(*map(client.stream, bodies))]
 
 
-def _memory(pid: int) -> int:
-    """Resident bytes of every process of the service's session."""
-    total = 0
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if os.getsid(int(entry.name)) == pid or _is_child(int(entry.name), pid):
-                    total += int((entry / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            except (OSError, ProcessLookupError):
-                continue
-    return total
+def _memory(mark: str) -> int:
+    """Resident bytes of every process of the service."""
+    return os.sysconf("SC_PAGE_SIZE") * sum(int(each[1]) for each in _fields(mark, "statm"))
 
 
-def _is_child(pid: int, ancestor: int) -> bool:
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return False
+def _fields(mark: str, name: str) -> Iterator[list[str]]:
+    """The fields of this file in /proc of each process of the service, after the program's name if that is there."""
+    for each in _processes(mark):
+        with suppress(OSError):  # it has ended
+            yield (each / name).read_text().rpartition(")")[2].split()
+
+
+def _processes(mark: str) -> list[Path]:
+    """The folders in /proc of the processes that were started with this mark, and of those that these started."""
+    wanted = f"{MARK}={mark}".encode()
+    parents: dict[str, str] = {}
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            parents[entry.name] = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            if wanted in (entry / "environ").read_bytes():  # Ray writes titles over it, so their parents count too
+                found.add(entry.name)
+    while new := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= new
+    return [Path("/proc") / pid for pid in sorted(found)]
+
+
+# -- idle -----------------------------------------------------------------------------------------------------------
+
+
+def _idle(service: Service, size: ServeSize) -> dict[str, Any]:
+    """Shares of a core: of an idle service, and of Ray with an empty deployment, which is no work of ours."""
+    mark = uuid.uuid4().hex
+    (bare,) = run_part("serve", "idle", mark, str(size.idle_s), env=os.environ | {MARK: mark})
+    whole = _cores(service.mark, size.idle_s)
+    return {"idle_cores": round(whole, 3), "idle_cores_of_ray": round(float(bare), 3)}
+
+
+def _cores(mark: str, seconds: float) -> float:
+    """The share of a core that the processes with this mark take."""
+    time.sleep(SETTLE_S)
+    began = time.perf_counter()
+    before = _cpu_s(mark)
+    time.sleep(seconds)
+    return (_cpu_s(mark) - before) / (time.perf_counter() - began)
+
+
+def _cpu_s(mark: str) -> float:
+    return sum(int(each[11]) + int(each[12]) for each in _fields(mark, "stat")) / os.sysconf("SC_CLK_TCK")
+
+
+def _ray_alone(mark: str, seconds: float) -> float:
+    from ray import serve
+
+    from loomrl.own_ray import own_ray
+
+    class Empty:
+        pass
+
+    with own_ray(num_cpus=1):
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
+        serve.start(proxy_location="Disabled")
+        serve.run_many([serve.RunTarget(serve.deployment(name="empty")(Empty).bind(), name="empty", route_prefix=None)])
+        return _cores(mark, seconds)
 
 
 # -- the bare engine ------------------------------------------------------------------------------------------------
@@ -233,8 +288,11 @@ async def _engine_alone(folder: Path, count: int, tokens: int) -> tuple[float, f
 
 
 def main(words: Sequence[str]) -> None:
-    """`FOLDER STREAMS TOKENS`: the bare engine's figures as JSON."""
+    """`FOLDER STREAMS TOKENS`: the bare engine's figures as JSON. `idle MARK SECONDS`: that of Ray alone."""
     folder, count, tokens = words
+    if folder == "idle":
+        print(json.dumps([_ray_alone(count, float(tokens))]))
+        return
     print(json.dumps(asyncio.run(_engine_alone(Path(folder), int(count), int(tokens)))))
 
 

@@ -8,9 +8,10 @@ import statistics
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +29,8 @@ from loomrl.control.policy import ControlPolicy
 from loomrl.control.space import acts, seen
 from loomrl.errors import LoomError
 
+MARK = "LOOMRL_BENCH"
+"""Variable of the environment by which the processes of a service are known, whoever is their parent now."""
 START_S = 180.0
 
 
@@ -107,7 +110,8 @@ class Service:
 
     url: str
     key: str | None
-    pid: int
+    mark: str
+    """The value of `MARK` in the environment of its processes."""
     start_s: float
     """Seconds from the command to its first answer."""
     endpoint: str
@@ -119,15 +123,17 @@ def served(folder: Path, what: str, *settings: str) -> Iterator[Service]:
     command = [sys.executable, "-m", "loomrl", "serve", str(folder / what), "--endpoint", what, "--port", "0", "--json"]
     command += [f"store_url=sqlite:///{folder / what}.db", f"artifact_url={folder / 'artifacts'}", *settings]
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    mark = uuid.uuid4().hex
+    environment = os.environ | {MARK: mark}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment)
     try:
         assert process.stdout is not None
         told = _first_json(process.stdout)
         if told is None:
             raise LoomError(f"{' '.join(command)} ended with {process.wait()}: its message stands above.")
-        service = Service(told["url"], told.get("key"), process.pid, 0.0, what)
+        service = Service(told["url"], told.get("key"), mark, 0.0, what)
         _first_answer(service)
-        yield Service(service.url, service.key, process.pid, time.perf_counter() - began, what)
+        yield replace(service, start_s=time.perf_counter() - began)
     finally:
         process.send_signal(signal.SIGTERM)
         try:

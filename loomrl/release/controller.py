@@ -260,11 +260,13 @@ class Controller:
         self._idle = -1
         """LoomDB's version, at which no release was open."""
 
+    def is_idle(self) -> bool:
+        """True if no release was open at the last tick, and nothing was committed since."""
+        return self._db.version() == self._idle
+
     def tick(self) -> Release | None:
         """Look once; the release's new state if it was moved on."""
         version = self._db.version()
-        if version == self._idle:
-            return None
         look = self._observer.look(with_bounds=False)
         self._idle = version if look is None else -1
         if look is None or _decide(look) is None:

@@ -12,7 +12,7 @@ from sqlalchemy import delete, insert, select, update
 from loomrl.store.db import LoomDB, now
 from loomrl.store.log import Records, scalars
 
-BEAT_S = 3.0
+BEAT_S = 4.0
 """Time between two signs of life: each is a commit, after which all that follow LoomDB look."""
 DEAD_S = 15.0
 """A replica that was silent this long is taken for dead, unless a connection to it holds."""

@@ -37,7 +37,7 @@ class RowCache(KeyValues):
         return zeros_like(x_1H1D, self._slots, self._context, x_1H1D.shape[1], x_1H1D.shape[3]).transpose(1, 2)
 
 
-class Span(NamedTuple):
+class RowSpan(NamedTuple):
     """The part of the cache that each row reads, equal for all layers."""
 
     slot_N: Tensor
@@ -49,11 +49,11 @@ class Span(NamedTuple):
     """The place of each row's query, and the number of all."""
 
 
-RowReading = Callable[[Tensor, tuple[Tensor, Tensor], Span, float], Tensor]
+RowReading = Callable[[Tensor, tuple[Tensor, Tensor], RowSpan, float], Tensor]
 """Attention of queries [N, A, D] to keys and values [S, H, C, D] of `RowCache`."""
 
 
-def read_gathered(q_NAD: Tensor, kept: tuple[Tensor, Tensor], span: Span, scale: float) -> Tensor:
+def read_gathered(q_NAD: Tensor, kept: tuple[Tensor, Tensor], span: RowSpan, scale: float) -> Tensor:
     """By copies of the rows, as far as the context: on any device, in any type of numbers."""
     key_NHCD, value_NHCD = (x_SHCD[span.slot_N] for x_SHCD in kept)
     seen_NC = torch.arange(key_NHCD.shape[2], device=q_NAD.device) < span.used_N[:, None]
@@ -64,7 +64,7 @@ def read_gathered(q_NAD: Tensor, kept: tuple[Tensor, Tensor], span: Span, scale:
     return attended_NA1D[:, :, 0]
 
 
-def read_in_place(q_NAD: Tensor, kept: tuple[Tensor, Tensor], span: Span, scale: float) -> Tensor:
+def read_in_place(q_NAD: Tensor, kept: tuple[Tensor, Tensor], span: RowSpan, scale: float) -> Tensor:
     """By the GPU's own attention, where the rows are.
 
     A slot is one block of the cache, named by its start. torch 2.11 has no block tables, and with them torch 2.13 can
@@ -125,12 +125,12 @@ class GraphNetwork(FusedNetwork):
         row_N1 = torch.arange(len(ids_N) + 1, dtype=torch.int32, device=ids_N.device)
         start_N = slot_N * self._context
         start_N1 = torch.cat([start_N, start_N[-1:]]).int()
-        span = Span(slot_N, start_N1, (position_N + 1).int(), row_N1)
+        span = RowSpan(slot_N, start_N1, (position_N + 1).int(), row_N1)
         attend = partial(self._attend_span, start_N + position_N, span)
         return self._compute(ids_N, self._rotate(position_N), attend, rows)
 
     def _attend_span(
-        self, place_N: Tensor, span: Span, layer: int, q_NAD: Tensor, k_NHD: Tensor, v_NHD: Tensor
+        self, place_N: Tensor, span: RowSpan, layer: int, q_NAD: Tensor, k_NHD: Tensor, v_NHD: Tensor
     ) -> Tensor:
         kept = self.kept.layers[layer]
         for x_SHCD, new_NHD in zip(kept, (k_NHD, v_NHD), strict=True):

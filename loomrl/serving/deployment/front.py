@@ -159,7 +159,8 @@ backend gateways
     option httpchk
     http-check send meth GET uri /healthz ver HTTP/1.1 hdr host localhost
     http-check expect status 200
-    default-server inter 500ms fastinter 100ms fall 3 rise 1 observe layer4 error-limit 1 on-error mark-down check
+    default-server inter 2s fastinter 100ms downinter 500ms fall 3 rise 1
+    default-server observe layer4 error-limit 1 on-error mark-down check
 {slots}
 """
 

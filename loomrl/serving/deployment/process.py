@@ -148,9 +148,15 @@ class FrontProcess(ServicePart):
         from loomrl.release.controller import PACE_S as RELEASE_S
         from loomrl.release.controller import Controller
 
+        controller = Controller(db, endpoint)
+
+        async def tick() -> None:
+            if not controller.is_idle():
+                await asyncio.to_thread(controller.tick)
+
         self._repeat(partial(asyncio.to_thread, bury, db), BEAT_S)
         self._repeat(partial(asyncio.to_thread, forget), HOUSE_S)
-        self._repeat(partial(asyncio.to_thread, Controller(db, endpoint).tick), RELEASE_S)
+        self._repeat(tick, RELEASE_S)
         if experiment.record.mode != "off":
             await self._sweep(db)
 
