@@ -37,7 +37,7 @@ class Segment(NamedTuple):
     """The prefix's length."""
 
 
-class Block(NamedTuple):
+class SegmentBlock(NamedTuple):
     """Segments with prefixes of one length, padded to the longest: padding comes after, so nothing reads it."""
 
     query_NA: Tensor
@@ -47,9 +47,9 @@ class Block(NamedTuple):
 class Blocks(NamedTuple):
     """A row for `scaled_dot_product_attention`, block by block."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[SegmentBlock, ...]
     place_L: Tensor
-    """Where each token is among the tokens of all blocks."""
+    """The place of each token among the tokens of all blocks."""
 
 
 class Variable(NamedTuple):
@@ -63,7 +63,7 @@ class Variable(NamedTuple):
 
 
 Reading = Blocks | Variable
-"""What every token of a flat row reads."""
+"""The tokens that every token of a flat row reads."""
 
 
 def blocks_of(segments: Sequence[Segment]) -> Blocks:
@@ -77,7 +77,7 @@ def blocks_of(segments: Sequence[Segment]) -> Blocks:
         query_NA = start_N[:, None] + np.minimum(token_A, length_N[:, None] - 1)
         prefix_NP = prefix_start_N[:, None] + np.arange(prefix_N[0])
         key_NB = np.concatenate([prefix_NP, query_NA], axis=1)
-        blocks.append(Block(torch.from_numpy(query_NA), torch.from_numpy(key_NB)))
+        blocks.append(SegmentBlock(torch.from_numpy(query_NA), torch.from_numpy(key_NB)))
         is_own = token_A < length_N[:, None]
         place_L[query_NA[is_own]] = before + np.flatnonzero(is_own)
         before += query_NA.size
@@ -115,7 +115,7 @@ def on_device(reading: Reading, device: torch.device) -> Reading:
     if isinstance(reading, Variable):
         key_M, query_ends, key_ends = (tensor.to(device) for tensor in reading[:3])
         return Variable(key_M, query_ends, key_ends, *reading[3:])
-    blocks = tuple(Block(*(tensor.to(device) for tensor in block)) for block in reading.blocks)
+    blocks = tuple(SegmentBlock(*(tensor.to(device) for tensor in block)) for block in reading.blocks)
     return Blocks(blocks, reading.place_L.to(device))
 
 

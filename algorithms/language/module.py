@@ -47,7 +47,7 @@ class LanguageModule(TorchRLModule):
         self.vision = open_vision(origin, trust_remote_code=trusts)
         _refuse_altered_logits(self.lm, origin)
         self.reads_flat = use_flat(self.lm)
-        """Whether its attention takes flat rows."""
+        """True if its attention takes flat rows."""
         if self.model_config.get("compiled", False):
             if self.vision is not None:
                 raise ConfigError("learners.compile=true and a model that sees: use learners.compile=false.")
