@@ -166,7 +166,7 @@ backend gateways
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldProxy:
     """The connection to HAProxy's guard, as its keeper."""
 
     writer: asyncio.StreamWriter
@@ -189,7 +189,7 @@ class Front:
         known = f"{service or secrets.token_hex()} {settings.host} {settings.port}"
         self._name = hashlib.sha256(known.encode()).hexdigest()[:24]
         self._folder = scratch_path("front", self._name)
-        self._held: Held | None = None
+        self._held: HeldProxy | None = None
         self._gateways: dict[int, str] = {}
         self._keeper: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -259,7 +259,7 @@ class Front:
         await _end(held)
         return False
 
-    async def _connect(self) -> Held:
+    async def _connect(self) -> HeldProxy:
         """Become the keeper. An EOFError: HAProxy is ending. A TimeoutError: another front is the keeper."""
         reader, writer = await asyncio.open_unix_connection(self._folder / DOOR)
         try:
@@ -268,7 +268,7 @@ class Front:
         except BaseException:
             writer.close()
             raise
-        return Held(writer, asyncio.create_task(_read_log(reader)))
+        return HeldProxy(writer, asyncio.create_task(_read_log(reader)))
 
     def _files(self) -> dict[str, bytes]:
         """The files that HAProxy reads, by name."""
@@ -411,7 +411,7 @@ async def _read_log(reader: asyncio.StreamReader) -> str:
     return ""
 
 
-async def _end(held: Held) -> str:
+async def _end(held: HeldProxy) -> str:
     """Have the guard end HAProxy, and wait until nothing is left; its log."""
     with contextlib.suppress(OSError):
         held.writer.write(END)
