@@ -230,6 +230,7 @@ def test_what_is_sampled_from_a_mixture_is_what_is_learnt_and_goes_on_to_the_las
     assert same(weights(whole), ours)
 
 
+@pytest.mark.slow
 @with_ray
 def test_two_learners_learn_what_one_does(tmp_path: Path) -> None:
     one = build(tmp_path / "one", "weave", **ALL)

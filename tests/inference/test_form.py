@@ -179,7 +179,7 @@ async def test_answer_stays_in_its_form_while_weights_change_and_streams_its_shi
     pieces = []
     async for piece in engine.stream(one):
         pieces.append(piece)
-        if len(pieces) == 4:
+        if len(pieces) == 1:
             await engine.load(seal(tiny_model(seed=1).state_dict(), 1))
     await engine.close()
     ids_T = np.concatenate([piece.ids_T for piece in pieces])
