@@ -28,6 +28,7 @@ from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.torch.fused import open_network
+from loomrl.inference.torch.graph_engine import GraphEngine
 from loomrl.inference.torch.network import KeyValues
 from loomrl.inference.torch.rows import draw, uniforms
 from loomrl.inference.weights.sealed import seal
@@ -119,13 +120,17 @@ async def test_new_weights_take_over_in_the_middle_of_a_request(kind: str) -> No
     assert {int(v) for one in got for v in one.versions_T} == {0, 1, 2}
 
 
-@pytest.mark.parametrize("opened_with_them", [True, False])
-async def test_logits_that_are_not_finite_are_an_error_and_spoil_nobody(opened_with_them: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "opened_with_them"), [(TorchEngine, True), (TorchEngine, False), (GraphEngine, False)]
+)
+async def test_logits_that_are_not_finite_are_an_error_and_spoil_nobody(
+    kind: type[TorchEngine], opened_with_them: bool
+) -> None:
     model, broken = tiny_model(), tiny_model()
     huge = {name: x * (3e38 if "v_proj" in name else 1) for name, x in model.state_dict().items()}
     if opened_with_them:
         broken.load_state_dict(huge)
-    engine = TorchEngine(broken, slots=6, context=64, version=1)
+    engine = kind(broken, slots=6, context=64, version=1)
     if not opened_with_them:
         await engine.load(seal(huge, 1))
         got = await asyncio.gather(*(engine.generate(request([n] * 9)) for n in range(6)), return_exceptions=True)
