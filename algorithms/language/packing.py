@@ -226,7 +226,8 @@ def _flat_micro_batches(units: Sequence[Sequence[int]], sizes: Sequence[SampleSi
     families: dict[bytes | int, list[Sequence[int]]] = {}
     for unit in units:
         prompts = {sizes[index].prompt for index in unit}
-        families.setdefault(prompts.pop() or unit[0] if len(prompts) == 1 else unit[0], []).append(unit)
+        shared_prompt = prompts.pop() if len(prompts) == 1 else b""
+        families.setdefault(shared_prompt or unit[0], []).append(unit)
     pieces: list[list[int]] = []
     costs: list[int] = []
     for prompt, family in families.items():
@@ -313,12 +314,12 @@ def _lay_flat(
     places: list[tuple[int, int, int]] = []
     end = 0
     for number, size in enumerate(sizes):
-        shared = len(size.prompt) // ID_BYTES
+        goes_on = number > 0 and sizes[number - 1].prompt == size.prompt
+        begins = not goes_on and number + 1 < len(sizes) and sizes[number + 1].prompt == size.prompt
+        shared = len(size.prompt) // ID_BYTES if goes_on or begins else 0
         prompt = 0
-        if size.prompt in [each.prompt for each in sizes[max(0, number - 1) : number]]:
+        if goes_on:
             prompt = places[-1][1]
-        elif size.prompt not in [each.prompt for each in sizes[number + 1 : number + 2]]:
-            shared = 0
         elif shared:
             prompt = end
             segments.append(Segment(end, shared))

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import signal
 import socket
 import statistics
 import subprocess
@@ -17,7 +16,7 @@ from typing import Any
 import httpx
 
 from loomrl.errors import LoomError
-from loomrl.experiments.bench.served import START_S, Service, all_streams, served
+from loomrl.experiments.bench.served import START_S, Service, all_streams, served, terminating
 
 NAME = "talk"
 """The model's name at every server."""
@@ -70,19 +69,13 @@ def _program(command: Sequence[str]) -> Iterator[Service]:
     words = [*command, "--host", "127.0.0.1", "--port", str(port)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, env=env, start_new_session=True)
     service = Service(f"http://127.0.0.1:{port}", None, "", 0.0, NAME)
-    try:
+    with terminating(process):
         until = time.monotonic() + START_S
         while not _answers(service):
             if process.poll() is not None or time.monotonic() > until:
                 raise LoomError(f"{' '.join(words)} does not answer: its messages stand above.")
             time.sleep(0.5)
         yield service
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _answers(service: Service) -> bool:

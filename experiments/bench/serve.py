@@ -225,7 +225,7 @@ def _processes(mark: str) -> list[Path]:
 def _idle(service: Service, size: ServeSize) -> dict[str, Any]:
     """Shares of a core: of an idle service, and of Ray with an empty deployment, which is no work of ours."""
     mark = uuid.uuid4().hex
-    (bare,) = run_part("serve", "idle", mark, str(size.idle_s), env=os.environ | {MARK: mark})
+    bare = run_part("serve", "idle", mark, str(size.idle_s), env=os.environ | {MARK: mark})
     whole = _cores(service.mark, size.idle_s)
     return {"idle_cores": round(whole, 3), "idle_cores_of_ray": round(float(bare), 3)}
 
@@ -289,11 +289,11 @@ async def _engine_alone(folder: Path, count: int, tokens: int) -> tuple[float, f
 
 def main(words: Sequence[str]) -> None:
     """`FOLDER STREAMS TOKENS`: the bare engine's figures as JSON. `idle MARK SECONDS`: that of Ray alone."""
-    folder, count, tokens = words
-    if folder == "idle":
-        print(json.dumps([_ray_alone(count, float(tokens))]))
-        return
-    print(json.dumps(asyncio.run(_engine_alone(Path(folder), int(count), int(tokens)))))
+    match words:
+        case ["idle", mark, seconds]:
+            print(json.dumps(_ray_alone(mark, float(seconds))))
+        case [folder, count, tokens]:
+            print(json.dumps(asyncio.run(_engine_alone(Path(folder), int(count), int(tokens)))))
 
 
 if __name__ == "__main__":

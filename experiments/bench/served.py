@@ -30,7 +30,7 @@ from loomrl.control.space import acts, seen
 from loomrl.errors import LoomError
 
 MARK = "LOOMRL_BENCH"
-"""Variable of the environment by which the processes of a service are known, whoever is their parent now."""
+"""The environment variable that marks the processes of a service: some outlive the one that started them."""
 START_S = 180.0
 
 
@@ -126,7 +126,7 @@ def served(folder: Path, what: str, *settings: str) -> Iterator[Service]:
     mark = uuid.uuid4().hex
     environment = os.environ | {MARK: mark}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment)
-    try:
+    with terminating(process):
         assert process.stdout is not None
         told = _first_json(process.stdout)
         if told is None:
@@ -134,8 +134,15 @@ def served(folder: Path, what: str, *settings: str) -> Iterator[Service]:
         service = Service(told["url"], told.get("key"), mark, 0.0, what)
         _first_answer(service)
         yield replace(service, start_s=time.perf_counter() - began)
+
+
+@contextmanager
+def terminating(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """End the program, and if need be its whole session, when the block ends."""
+    try:
+        yield
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         try:
             process.wait(60)
         except subprocess.TimeoutExpired:

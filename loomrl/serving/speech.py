@@ -112,7 +112,8 @@ RETRY_S = 1.0
 """Pause before a caller's next try after the engine failed."""
 PACE_S = 0.02
 """Tokens that are drawn within this time after a piece leave in the next one, since every piece costs its way through
-gateway and network. The first piece and the last one wait for nothing.
+gateway and network. The first piece and the last one wait for nothing. Shorter than the pauses of an engine that
+gathers tokens itself, so that none waits twice.
 """
 
 
