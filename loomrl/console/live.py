@@ -39,6 +39,10 @@ class News:
     subject: str
     at: float
 
+    def is_past(self, position: int) -> bool:
+        """False of an event up to `position`."""
+        return self.id > position or "." not in self.kind
+
     def line(self) -> str:
         """The event in the form of server-sent events."""
         data = json.dumps({"kind": self.kind, "subject": self.subject, "at": self.at})
@@ -52,6 +56,7 @@ class NewsFeed:
     db: LoomDB
     _watchers: set[asyncio.Queue[News | None]] = field(default_factory=set)
     _task: asyncio.Task[None] | None = None
+    _started: asyncio.Event = field(default_factory=asyncio.Event)
     _event: int = 0
     _metric: int = 0
     _loop: asyncio.AbstractEventLoop | None = None
@@ -63,6 +68,7 @@ class NewsFeed:
         self._watchers.add(queue)
         self._loop = asyncio.get_running_loop()
         if self._task is None or self._task.done():
+            self._started.clear()
             self._task = asyncio.create_task(self._read())
         try:
             yield queue
@@ -74,6 +80,10 @@ class NewsFeed:
         if len(self._watchers) >= MOST_STREAMS:
             said = f"{MOST_STREAMS} pages are live already: this one shows what was there when it was loaded."
             raise Refused(503, said)
+
+    async def wait_for_start(self) -> None:
+        """Wait until whatever is committed from now on reaches the queues."""
+        await self._started.wait()
 
     def read_since(self, after: int) -> list[News]:
         """Events committed between the making of a page and its stream, 200 at most."""
@@ -89,30 +99,37 @@ class NewsFeed:
         """End every stream."""
         for queue in list(self._watchers):
             _enqueue(queue, None)
+        self._started.set()
         if self._task is not None:
             self._task.cancel()
 
     async def _read(self) -> None:
-        self._event, self._metric = await asyncio.to_thread(lambda: (EVENTS.last(self.db), last_metrics(self.db)))
         while self._watchers:
             try:
-                news = await asyncio.to_thread(self._news)
+                if self._started.is_set():
+                    self._send(await asyncio.to_thread(self._news))
+                else:
+                    self._event, self._metric = await asyncio.to_thread(self._cursors)
+                    self._started.set()
             except LoomError as error:  # the database may be away for a while
                 log.warning("Live pages wait: %s", error)
                 await asyncio.sleep(10 * LOOK_S)
                 continue
-            self._send(news)
             await asyncio.sleep(LOOK_S)
 
+    def _cursors(self) -> tuple[int, int]:
+        return EVENTS.last(self.db), last_metrics(self.db)
+
     def _news(self) -> list[News]:
-        found: list[News] = []
-        for position, event in EVENTS.read(self.db, after=self._event, limit=200):
-            self._event = position
-            found.append(News(position, event.kind, event.subject, event.created_at))
+        # metrics are read first and told last, so that every event committed before a metric comes before it
         runs: dict[str, None] = {}
         for position, run in newest_metrics(self.db, after=self._metric):
             self._metric = position
             runs[run] = None
+        found: list[News] = []
+        for position, event in EVENTS.read(self.db, after=self._event, limit=200):
+            self._event = position
+            found.append(News(position, event.kind, event.subject, event.created_at))
         return [*found, *(News(self._event, "metrics", run, time.time()) for run in runs)]
 
     def _send(self, news: list[News]) -> None:
@@ -146,10 +163,14 @@ def stream(
     async def lines() -> AsyncIterator[str]:
         checked = time.monotonic()
         with feed.subscribe() as queue:
-            yield "retry: 2000\n\n: live\n\n"
+            yield "retry: 2000\n\n"
+            await feed.wait_for_start()
+            told = 0
             for news in [] if after is None else await asyncio.to_thread(feed.read_since, after):
+                told = news.id
                 if wanted(news):
                     yield news.line()
+            yield ": live\n\n"
             while True:
                 news_or_end = await _next(queue)
                 if time.monotonic() - checked >= BEAT_S:
@@ -159,7 +180,7 @@ def stream(
                     yield ": here\n\n"
                 if news_or_end is None:
                     return
-                if isinstance(news_or_end, News) and wanted(news_or_end):
+                if isinstance(news_or_end, News) and news_or_end.is_past(told) and wanted(news_or_end):
                     yield news_or_end.line()
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers=STREAM)
