@@ -169,6 +169,8 @@ def attend(  # noqa: PLR0913 - transformers decides
 ) -> tuple[Tensor, None]:
     """The attention function of a layer, as transformers calls it."""
     if reading is None:
+        if sliding_window is not None and attention_mask is not None:
+            attention_mask = attention_mask.triu(1 - sliding_window)  # the same mask is given to layers of all kinds
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
         )
