@@ -26,7 +26,7 @@ EVEN = 0.75
 """The shortest segment of a block, as a share of the longest."""
 UNMASKED = torch.empty(1, 1, 0, 0)
 """The mask that keeps a model from making one of its own, which a `Reading` replaces."""
-GROUPED = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
 """Fewer keys than queries: torch 2.11 takes them without being asked."""
 
 
