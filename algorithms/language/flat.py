@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
@@ -64,6 +65,27 @@ class Variable(NamedTuple):
 
 Reading = Blocks | Variable
 """The tokens that every token of a flat row reads."""
+
+
+class Spread(NamedTuple):
+    """A row of which each process of a group has a slice of the tokens, and reads the whole with a share of the heads.
+
+    Axes: `_S` the tokens of a slice, `_G` slices, `_J` the share of the heads.
+    """
+
+    whole: Reading
+    group: str
+    size: int
+
+    def share_heads(self, tensor_1HSD: Tensor) -> Tensor:
+        """All heads of the own tokens, for all tokens of the own heads."""
+        received: Any = all_to_all_single_autograd(tensor_1HSD[0].contiguous(), None, None, self.group)
+        return received.unflatten(0, (self.size, -1)).transpose(0, 1).flatten(1, 2)[None]
+
+    def share_tokens(self, tensor_1LJD: Tensor) -> Tensor:
+        """The reverse."""
+        received: Any = all_to_all_single_autograd(tensor_1LJD[0].contiguous(), None, None, self.group)
+        return received.unflatten(0, (self.size, -1)).transpose(0, 1).flatten(1, 2)[None]
 
 
 def blocks_of(segments: Sequence[Segment]) -> Blocks:
@@ -158,7 +180,7 @@ def attend(  # noqa: PLR0913 - transformers decides
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    reading: Reading | None = None,
+    reading: Reading | Spread | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
@@ -171,6 +193,17 @@ def attend(  # noqa: PLR0913 - transformers decides
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
         )
+    if isinstance(reading, Spread):
+        made, _ = attend(
+            module,
+            *(reading.share_heads(tensor) for tensor in (query, key, value)),
+            attention_mask,
+            reading=reading.whole,
+            scaling=scaling,
+            dropout=dropout,
+            sliding_window=sliding_window,
+        )
+        return reading.share_tokens(made), None
     query_LHD, key_LHD, value_LHD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     grouped = key_LHD.shape[1] != query_LHD.shape[1]
     if isinstance(reading, Variable):
