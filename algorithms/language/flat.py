@@ -6,6 +6,7 @@ Axes: `_L` tokens of the flat row, `_M` keys in the order of their readers, `_N`
 """
 
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ EVEN = 0.75
 """The shortest segment of a block, as a share of the longest."""
 UNMASKED = torch.empty(1, 1, 0, 0)
 """The mask that keeps a model from making one of its own, which a `Reading` replaces."""
+GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+"""Fewer keys than queries: torch 2.11 takes them without being asked."""
 
 
 class Segment(NamedTuple):
@@ -217,7 +220,7 @@ def attend(  # noqa: PLR0913 - transformers decides
             reading.longest_key,
             scale=scaling,
             window_size=(-1 if sliding_window is None else sliding_window - 1, 0),
-            enable_gqa=grouped,
+            **(GROUPED if grouped else {}),
         )
         return made_LHD[None], None
     made = []
