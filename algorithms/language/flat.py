@@ -73,22 +73,21 @@ Reading = Blocks | Variable
 class Spread(NamedTuple):
     """A row of which each process of a group has a slice of the tokens, and reads the whole with a share of the heads.
 
-    Axes: `_S` the tokens of a slice, `_G` slices, `_J` the share of the heads.
+    Axes: `_S` the tokens of a slice, `_J` the share of the heads.
     """
 
     whole: Reading
-    group: str
+    group: Any
+    """The group's name."""
     size: int
 
-    def share_heads(self, tensor_1HSD: Tensor) -> Tensor:
-        """All heads of the own tokens, for all tokens of the own heads."""
-        received: Any = all_to_all_single_autograd(tensor_1HSD[0].contiguous(), None, None, self.group)
-        return received.unflatten(0, (self.size, -1)).transpose(0, 1).flatten(1, 2)[None]
-
-    def share_tokens(self, tensor_1LJD: Tensor) -> Tensor:
-        """The reverse."""
-        received: Any = all_to_all_single_autograd(tensor_1LJD[0].contiguous(), None, None, self.group)
-        return received.unflatten(0, (self.size, -1)).transpose(0, 1).flatten(1, 2)[None]
+    def exchange(self, tensor: Tensor) -> Tensor:
+        """All tokens of the own heads for all heads of the own tokens, `[1, H, S, D]` → `[1, J, L, D]`; and back,
+        `[1, L, J, D]` → `[1, S, H, D]`.
+        """
+        received = all_to_all_single_autograd(tensor[0].contiguous(), None, None, self.group)
+        exchanged: Tensor = received.unflatten(0, (self.size, -1)).transpose(0, 1).flatten(1, 2)[None]
+        return exchanged
 
 
 def blocks_of(segments: Sequence[Segment]) -> Blocks:
@@ -197,16 +196,18 @@ def attend(  # noqa: PLR0913 - transformers decides
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
         )
     if isinstance(reading, Spread):
-        made, _ = attend(
+        own_1LJD, _ = attend(
             module,
-            *(reading.share_heads(tensor) for tensor in (query, key, value)),
+            reading.exchange(query),
+            reading.exchange(key),
+            reading.exchange(value),
             attention_mask,
             reading=reading.whole,
             scaling=scaling,
             dropout=dropout,
             sliding_window=sliding_window,
         )
-        return reading.share_tokens(made), None
+        return reading.exchange(own_1LJD), None
     query_LHD, key_LHD, value_LHD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     grouped = key_LHD.shape[1] != query_LHD.shape[1]
     if isinstance(reading, Variable):
