@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
@@ -67,6 +68,26 @@ class Variable(NamedTuple):
 
 Reading = Blocks | Variable
 """The tokens that every token of a flat row reads."""
+
+
+class Spread(NamedTuple):
+    """A row of which each process of a group has a slice of the tokens, and reads the whole with a share of the heads.
+
+    Axes: `_S` the tokens of a slice, `_J` the share of the heads.
+    """
+
+    whole: Reading
+    group: Any
+    """The group's name."""
+    size: int
+
+    def exchange(self, tensor: Tensor) -> Tensor:
+        """All tokens of the own heads for all heads of the own tokens, `[1, H, S, D]` → `[1, J, L, D]`; and back,
+        `[1, L, J, D]` → `[1, S, H, D]`.
+        """
+        received = all_to_all_single_autograd(tensor[0].contiguous(), None, None, self.group)
+        exchanged: Tensor = received.unflatten(0, (self.size, -1)).transpose(0, 1).flatten(1, 2)[None]
+        return exchanged
 
 
 def blocks_of(segments: Sequence[Segment]) -> Blocks:
@@ -161,7 +182,7 @@ def attend(  # noqa: PLR0913 - transformers decides
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    reading: Reading | None = None,
+    reading: Reading | Spread | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
@@ -174,6 +195,19 @@ def attend(  # noqa: PLR0913 - transformers decides
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
         )
+    if isinstance(reading, Spread):
+        own_1LJD, _ = attend(
+            module,
+            reading.exchange(query),
+            reading.exchange(key),
+            reading.exchange(value),
+            attention_mask,
+            reading=reading.whole,
+            scaling=scaling,
+            dropout=dropout,
+            sliding_window=sliding_window,
+        )
+        return reading.exchange(own_1LJD), None
     query_LHD, key_LHD, value_LHD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     grouped = key_LHD.shape[1] != query_LHD.shape[1]
     if isinstance(reading, Variable):
