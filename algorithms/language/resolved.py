@@ -87,11 +87,12 @@ class Resolved:
 
     @property
     def lends(self) -> bool:
-        """True if engines read new weights in the learner's memory: they are in other processes beside the only one,
-        and get each of its versions.
+        """True if engines read new weights in the learner's memory: they are in other processes, there is one learner,
+        and they are done with each version before it steps.
         """
         experiment = self.experiment
-        alone = self.algorithm.learners.count < 2 and experiment.rollout.publish_every == 1
+        in_turns = experiment.rollout.publish_every == 1 and not experiment.asynchronous
+        alone = self.algorithm.learners.count < 2 and in_turns
         apart = isinstance(experiment.engine, TorchEngineConfig) and experiment.rollout.runners > 0
         return experiment.placement.colocated and alone and apart
 

@@ -1,7 +1,7 @@
 """Weights that engines read where the learner has them: in shared memory, or on its GPU through CUDA's own handles.
 
-A learner lends a copy that nothing else writes to, until it steps. torch counts who has it open: what a reader that died
-had open stays allocated until the learner ends.
+A learner lends a copy that nothing else writes to, until it steps. torch counts who has it open: what a reader that
+died had open stays allocated until the learner ends.
 """
 
 import math
