@@ -197,14 +197,14 @@ class Learner:
         """One step of GRPO over these attempts."""
         lesson = BenchLesson(self._size, read=self._read, samples=samples)
         self._optimizer.zero_grad(set_to_none=True)
-        loss = 0.0
-        logp = 0.0
+        loss = torch.zeros((), device=self.model.device)
+        logp = torch.zeros((), device=self.model.device)
         drift: list[Tensor] = []
         for batch in lesson.batches(self.model.device):
             loss_K, logp_K = _loss(self.model, batch)
             (loss_K.sum() / lesson.targets).backward()
-            loss = loss + loss_K.detach().sum()
-            logp = logp + logp_K.sum()
+            loss += loss_K.detach().sum()
+            logp += logp_K.sum()
             columns = batch.packed.columns
             drift.append((logp_K - columns["engine"]).abs()[columns["age"] == 0])
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
