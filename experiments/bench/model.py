@@ -88,7 +88,7 @@ PEAK_TFLOPS = {
 
 
 def build_model(size: ModelSize) -> PreTrainedModel:
-    """A Llama of that size with random but fixed weights."""
+    """A Llama of that size with random but fixed weights, which depend on the kind of device."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=size.vocabulary,
@@ -100,7 +100,8 @@ def build_model(size: ModelSize) -> PreTrainedModel:
         max_position_embeddings=size.prompt + size.answer,
         tie_word_embeddings=True,
     )
-    model: Any = LlamaForCausalLM(config)
+    with torch.device(size.device):  # a CPU takes ten seconds to draw half a billion numbers
+        model: Any = LlamaForCausalLM(config)
     return cast(PreTrainedModel, model.to(device=size.device, dtype=getattr(torch, size.dtype)))
 
 

@@ -4,6 +4,7 @@ Axes: K tokens to learn, G attempts of a group, T tokens of an attempt.
 """
 
 import asyncio
+import copy
 import queue
 import threading
 import time
@@ -63,14 +64,14 @@ SHARINGS = {"synchronous": Sharing(1), "turns": Sharing(2, pauses=True), "stream
 class Player:
     """An engine on a thread, and a stream, of its own, which attempts groups as long as there is room for them."""
 
-    def __init__(self, size: ModelSize, *, room: int) -> None:
+    def __init__(self, size: ModelSize, model: PreTrainedModel, *, room: int) -> None:
         self._size = size
         self._groups: queue.SimpleQueue[list[tuple[Request, Completion]]] = queue.SimpleQueue()
         self._loop = asyncio.new_event_loop()
         self._room = asyncio.Semaphore(room)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        self._engine: GraphEngine = self.call(self._open())
+        self._engine: GraphEngine = self.call(self._open(model))
         self._playing = self._begin(self._play())
 
     def take(self, groups: int) -> list[list[tuple[Request, Completion]]]:
@@ -134,9 +135,8 @@ class Player:
         with torch.cuda.stream(torch.cuda.Stream()) if self._size.device == "cuda" else nullcontext():
             self._loop.run_forever()
 
-    async def _open(self) -> GraphEngine:
-        size = self._size
-        return GraphEngine(build_model(size), slots=size.requests, context=size.prompt + size.answer)
+    async def _open(self, model: PreTrainedModel) -> GraphEngine:
+        return GraphEngine(model, slots=self._size.requests, context=self._size.prompt + self._size.answer)
 
     async def _play(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -180,11 +180,11 @@ def _samples(group: Sequence[tuple[Request, Completion]], version: int) -> Itera
 
 
 class Learner:
-    """Optimizer steps of a model of its own, in flat rows; compiled on a GPU."""
+    """Optimizer steps of a model, in flat rows; compiled on a GPU."""
 
-    def __init__(self, size: ModelSize, *, rate: float) -> None:
+    def __init__(self, size: ModelSize, model: PreTrainedModel, *, rate: float) -> None:
         self._size = size
-        self.model: PreTrainedModel = build_model(size)
+        self.model = model
         if not use_flat(self.model):
             raise ArithmeticError("flat and plain attention differ")
         self._read: Reader = blocks_of if size.device == "cpu" else variable_of
@@ -218,8 +218,10 @@ class Learner:
         }
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights as engines compute with them."""
-        return as_computed(self.model.state_dict(), self._held)
+        """The weights as engines compute with them, for any stream."""
+        computed = as_computed(self.model.state_dict(), self._held)
+        settle(self._size.device)
+        return computed
 
 
 def _loss(model: PreTrainedModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
@@ -234,7 +236,7 @@ def _loss(model: PreTrainedModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
 def update(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """Whole updates of GRPO on one device, by every way of sharing it: tokens per second, and the idle share."""
     size = model_size(cpu=cpu, tiny=tiny)
-    learner = Learner(size, rate=RATE)
+    learner = Learner(size, build_model(size), rate=RATE)
     failed = []
     for name, sharing in SHARINGS.items():
         try:
@@ -254,7 +256,7 @@ def _share(learner: Learner, size: ModelSize, sharing: Sharing) -> dict[str, Any
     if size.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    player = Player(size, room=sharing.ahead * groups)
+    player = Player(size, build_model(size), room=sharing.ahead * groups)
     try:
         player.load(learner.weights(), 1, 0)
         for version in range(1, size.rounds + 2):
@@ -310,7 +312,8 @@ def curves(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     size = replace(size, requests=16, rounds=STEPS)
     exact = replace(size, device="cpu", dtype="float32")
     groups = [_requests(exact, number) for number in range(exact.requests // GROUP)]
-    engine = GraphEngine(build_model(exact), slots=exact.requests, context=exact.prompt + exact.answer)
+    model = build_model(exact)
+    engine = GraphEngine(copy.deepcopy(model), slots=exact.requests, context=exact.prompt + exact.answer)
 
     async def sample() -> list[list[Completion]]:
         return [list(await asyncio.gather(*map(engine.generate, group))) for group in groups]
@@ -319,7 +322,8 @@ def curves(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     samples = [one for asked, got in played for one in _samples(list(zip(asked, got, strict=True)), 0)]
     found = {}
     for name, each in {"float32": exact, "as_here": size}.items():
-        learner = Learner(each, rate=FAST)
+        same = copy.deepcopy(model).to(device=each.device, dtype=getattr(torch, each.dtype))
+        learner = Learner(each, same, rate=FAST)
         found[name] = [learner.step(samples) for _ in range(STEPS)]
         yield {name: {curve: [line[curve] for line in found[name]] for curve in ("loss", "mean_logp", "gradient_norm")}}
     apart = {curve: _distance(found, curve) for curve in ("loss", "mean_logp")}
