@@ -322,8 +322,8 @@ def curves(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     samples = [one for asked, got in played for one in _samples(list(zip(asked, got, strict=True)), 0)]
     found = {}
     for name, each in {"float32": exact, "as_here": size}.items():
-        same = copy.deepcopy(model).to(device=each.device, dtype=getattr(torch, each.dtype))
-        learner = Learner(each, same, rate=FAST)
+        same: Any = copy.deepcopy(model)
+        learner = Learner(each, same.to(device=each.device, dtype=getattr(torch, each.dtype)), rate=FAST)
         found[name] = [learner.step(samples) for _ in range(STEPS)]
         yield {name: {curve: [line[curve] for line in found[name]] for curve in ("loss", "mean_logp", "gradient_norm")}}
     apart = {curve: _distance(found, curve) for curve in ("loss", "mean_logp")}
