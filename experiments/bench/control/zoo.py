@@ -100,7 +100,7 @@ def _figures(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _median(results: Sequence[Result], name: str) -> float:
-    return statistics.median(each[name] for each in results)
+    return float(statistics.median(each[name] for each in results))
 
 
 def write_page(page: Path, kept: dict[str, Any]) -> None:
