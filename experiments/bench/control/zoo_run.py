@@ -40,9 +40,7 @@ class Curve:
 def ours(experiment: ControlExperiment) -> tuple[Any, int, Curve]:
     """Train `experiment`; returns its last policy."""
     from loomrl.experiments.algorithms import open_algorithm
-    from loomrl.own_ray import ensure_ray
 
-    ensure_ray(num_cpus=1)
     algo = open_algorithm(experiment).build_algo()
     curve = Curve(experiment.train.steps)
     target = experiment.train.stop.target
