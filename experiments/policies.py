@@ -23,7 +23,6 @@ from loomrl.gym import policy
 from loomrl.gym.policy import PolicyFactory
 from loomrl.inference.gguf import LOCAL, is_model, model_folder
 from loomrl.run.version import copied, experiment_of, find_version
-from loomrl.serving.agents import AgentGateway
 from loomrl.store import LoomDB
 from loomrl.store.runs import RUNS
 from loomrl.types import PolicyVersion
@@ -82,6 +81,8 @@ def find_policy(
 
 def open_policy(choice: PolicyChoice) -> PolicyFactory:
     """The factory that `choice` names, for agents too; torch is imported only for policies with weights."""
+    from loomrl.serving.agents import AgentGateway  # with a server
+
     if isinstance(choice, LanguagePolicy):
         from loomrl.inference import policy as inference
         from loomrl.serving.speech import LanguageServedPolicy
