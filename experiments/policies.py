@@ -16,8 +16,10 @@ from loomrl.config import (
     Sampling,
     ScriptedPolicy,
 )
+from loomrl.control.episode import GIF
 from loomrl.errors import ConfigError, unknown
 from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.card import write_card
 from loomrl.files import is_file
 from loomrl.gym import policy
 from loomrl.gym.policy import PolicyFactory
@@ -178,8 +180,9 @@ def exported(
 
         fix_preference(checkpoint / "model", preference)
     shutil.copytree(inside if inside.is_dir() else checkpoint / "model", folder, dirs_exist_ok=True)
-    if (checkpoint / "adapter").is_dir():
-        shutil.copytree(checkpoint / "adapter", folder / "adapter")
+    for part, into in (("adapter", folder / "adapter"), ("film", folder)):
+        if (checkpoint / part).is_dir():
+            shutil.copytree(checkpoint / part, into, dirs_exist_ok=True)
     shutil.rmtree(checkpoint.parent)
     if asked:
         from loomrl.control import stable_baselines as theirs
@@ -190,6 +193,13 @@ def exported(
             policy.to_onnx(folder / "policy.onnx")
         if stable_baselines:
             theirs.write(policy, folder)
+    experiment = experiment_of(version, db)
+    if isinstance(experiment, ControlExperiment) and not (folder / GIF).is_file():
+        from loomrl.control.policy import ControlPolicy
+        from loomrl.experiments.evaluate_control import keep_film
+
+        keep_film(ControlPolicy.load(folder), experiment, folder)
+    write_card(version, db, folder)
     return version.id
 
 
