@@ -138,6 +138,9 @@ class ControlTraining:
                 metrics[Metric.RETURN_EVALUATED] = report["overall"]["reward"]["mean"]
                 if self._idle is not None:
                     metrics[Metric.RETURN_IDLE] = self._idle
+                is_same = self.stage == len(self.experiment.stages) - 1 and not self.experiment.evaluation.settings
+                if is_same and Metric.RETURN in metrics:
+                    metrics[Metric.RETURN_AHEAD] = metrics[Metric.RETURN_EVALUATED] - metrics[Metric.RETURN]
                 if report.get("hypervolume") is not None:
                     metrics[Metric.FRONT_HYPERVOLUME] = report["hypervolume"]
         self._is_due |= self.stopped is not None or self._passes(self.experiment.train.checkpoint_every, before)
