@@ -119,7 +119,7 @@ test-slow: setup ## the tests that take minutes
 test-cluster: setup ## the tests on hosts of a lab: root, and `python -m tests.lab` (tests/lab/README.md)
 	$(BIN)/python -m pytest -q -m lab -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(filter $(LONGEST),$(LAB)) $(filter-out $(LONGEST),$(LAB))
 
-gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
+gpu-check: tree ## what a GPU does with our code; torch, transformers and xxhash are all it needs (docs/benchmarks.md)
 	PYTHONSAFEPATH=1 PYTHONPATH=.tree$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)
 
 # All parameters in bfloat16 with float32 masters; numbers to sort make answers longer, more of them with every level.
@@ -132,8 +132,9 @@ REHEARSAL := rollout.groups_per_update=2 rollout.concurrency=16 algorithm.optimi
 	rollout.runners=0 placement.runner.gpus=0 algorithm.learners.gpus=0 \
 	train.updates=2 train.checkpoint_every=2 evaluation.episodes=4
 
-gpu-real: setup ## SmolLM2, whole and in bfloat16, learns to sort numbers on one GPU, in minutes; CPU=1 rehearses two updates
-	$(BIN)/loomrl train language/smol_numbers $(GPU_REAL) $(if $(CPU),$(REHEARSAL)) $(ARGS)
+gpu-real: setup ## SmolLM2, whole and in bfloat16, learns to sort numbers on one GPU, in minutes; ASYNC=1; CPU=1 rehearses
+	$(BIN)/loomrl train language/smol_numbers $(GPU_REAL) $(if $(CPU),$(REHEARSAL)) \
+		$(if $(ASYNC),hub.max_staleness=1 rollout.runners=1) $(ARGS)
 
 docs: setup ## the documentation as a site: site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f docs/mkdocs/mkdocs.yml

@@ -7,12 +7,13 @@ from typing import Any
 
 import ray
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.env import env_runner_group
 from ray.util.placement_group import get_current_placement_group, placement_group, remove_placement_group
 from typing_extensions import override
 
 from loomrl.config import Placement
 from loomrl.errors import ClusterError, ConfigError
-from loomrl.own_ray import ensure_ray
+from loomrl.own_ray import cluster_address, ensure_ray, ray_on_demand
 
 _log = logging.getLogger(__name__)
 
@@ -64,17 +65,39 @@ def needed_cpus(config: Any) -> int:
 
 
 def ensure_room(config: Any) -> None:
-    """Return once Ray runs and has room for every process of this configuration, which has its `placement`.
+    """Return once Ray has room for every other process of this configuration, which has its `placement`; without any,
+    Ray is not started.
 
     A ConfigError, at once, if the cluster can never have it; a ClusterError if it could, but has no room in time.
     """
-    ensure_ray()
-    if get_current_placement_group() is not None:  # of Tune, which has reserved it all
+    if needs_ray(config):
+        ensure_ray()
+    ray_on_demand()
+    env_runner_group.ray = _RayIfRunning()
+    if not ray.is_initialized() or get_current_placement_group() is not None:  # of Tune, which has reserved it all
         return
     ensure_possible(config)
     parts = _asking(config)
     if not _fits(parts, _free()):
         _wait(parts, config.placement.wait_s)
+
+
+def needs_ray(config: Any) -> bool:
+    """True if a validated configuration has more than this process, or parts of RLlib's or the user's that may; or if
+    there is a cluster to be part of.
+    """
+    return bool(_asking(config) or getattr(config, "fallback_reasons", ()) or cluster_address())
+
+
+class _RayIfRunning:
+    """Ray, as RLlib's group of runners sees it: it stores everything for remote runners, even where there are none."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ray, name)
+
+    def put(self, value: Any) -> Any:
+        """A reference; without Ray, the value itself."""
+        return ray.put(value) if ray.is_initialized() else value
 
 
 def ensure_possible(config: Any) -> None:

@@ -55,13 +55,16 @@ class Pace:
     def learning(self) -> Iterator[None]:
         """A context in which the learner works."""
         self._before_learning = self._ask()
+        began = time.perf_counter()
         yield
+        self._learning_s = time.perf_counter() - began
         self._after_learning = self._ask()
 
     def in_turns(self, rollout_s: float) -> dict[str, float]:
         """The engines' rate in a rollout of these seconds that ended before learning began."""
-        tokens, busy_s = _difference(self._start(), self._before_learning())
-        return _rate(tokens, busy_s, rollout_s)
+        start = self._start()
+        tokens, busy_s = _difference(start, self._before_learning())
+        return _rate(tokens, busy_s, rollout_s) | self._idle(_difference(start, self._ask()())[1], both_s=0.0)
 
     def overlapping(self) -> dict[str, float]:
         """The engines' rate since the start, and the share of that time in which engines and learner both worked."""
@@ -71,7 +74,12 @@ class Pace:
         return _rate(tokens, busy_s, whole_s) | {
             Metric.OVERLAP: both_s / whole_s,
             Metric.TIME_ENGINE_IDLE: max(whole_s - busy_s, 0.0),
+            **self._idle(busy_s, both_s=both_s),
         }
+
+    def _idle(self, busy_s: float, *, both_s: float) -> dict[str, float]:
+        whole_s = time.perf_counter() - self._began
+        return {Metric.IDLE: max(1 - (busy_s + self._learning_s - both_s) / whole_s, 0.0)}
 
 
 def _difference(before: Worked, after: Worked) -> Worked:

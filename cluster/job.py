@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from loomrl.cluster.address import ANSWER_S, TOKEN_REMEDY, dashboard_url
 from loomrl.cluster.bundle import EXPERIMENT, Bundle, bundle
 from loomrl.config import LoopExperiment, ProcessResources, Root, Training
@@ -258,6 +256,8 @@ def _local_paths(experiment: Root) -> dict[str, str]:
 
 
 def _refuse_silent(url: str) -> None:
+    import httpx
+
     try:
         answer = httpx.get(f"{url}/api/version", timeout=ANSWER_S)
     except httpx.HTTPError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm
+from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, RewardModel
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
 from loomrl.named import named
@@ -55,6 +55,20 @@ def _own(experiment: AnyExperiment, entry_point: str) -> Any:
             "get_default_learner_class (docs/custom.md)."
         )
     return found
+
+
+@contextmanager
+def ray_for(experiment: AnyExperiment, *, run: str | None = None) -> Iterator[None]:
+    """A running Ray for a training that has more than this process, or is part of a cluster."""
+    with ExitStack() as stack:
+        if not isinstance(experiment.algorithm, RewardModel):
+            config = open_algorithm(experiment, run=run)
+            config.validate()
+            from loomrl.algorithms.resources import needed_cpus, needs_ray
+
+            if needs_ray(config):
+                stack.enter_context(ray_running(1 + needed_cpus(config), experiment.placement.names))
+        yield
 
 
 @contextmanager

@@ -3,12 +3,8 @@
 import time
 
 from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, DataSelection, Experiment
-from loomrl.config.suite import LanguageSuite
 from loomrl.errors import ConfigError, DataError, unknown
-from loomrl.experiments.gate.suite import resolve_suite
-from loomrl.feedback.dataset import freeze
 from loomrl.run.version import find_version
-from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import Dataset, Part, find_dataset
 from loomrl.store.endpoints import show_endpoint
@@ -23,6 +19,10 @@ TOGETHER = 500
 
 def frozen(db: LoomDB, store_url: str, selection: DataSelection) -> Dataset:
     """The data set of this selection, as of now."""
+    from loomrl.config.suite import LanguageSuite
+    from loomrl.experiments.gate.suite import resolve_suite
+    from loomrl.feedback.dataset import freeze
+
     suite = None if selection.suite is None else resolve_suite(selection.suite)
     if suite is not None and not isinstance(suite, LanguageSuite):
         raise ConfigError(f"suite={selection.suite!r} is one of {suite.kind}: it asks nothing in words.")
@@ -80,6 +80,8 @@ def _beginning(experiment: Experiment, dataset: Dataset | None, db: LoomDB) -> d
         what = dataset.parent
     if what.startswith(PRODUCTION):
         what = show_endpoint(db, what.removeprefix(PRODUCTION)).stable.policy
+    from loomrl.serving.deployment.source import source_of
+
     source = source_of(what, db)
     if source.kind != "language":
         raise DataError(f"parent={what!r} is a policy of {source.kind}, and this trains one of language.")

@@ -34,7 +34,6 @@ from loomrl.run.version import copied, find_version
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import Evaluation, record_evaluation
 from loomrl.store.runs import RUNS, run_id
-from loomrl.telemetry.plot import plot_fronts
 from loomrl.telemetry.progress import progress
 
 _log = logging.getLogger(__name__)
@@ -251,6 +250,8 @@ def draw_fronts(reports: Sequence[ReturnReport], file: Path) -> str | None:
     fronts = [report for report in reports if isinstance(report, FrontReport) and len(report.objectives) > 1]
     if not fronts:
         return None
+    from loomrl.telemetry.plot import plot_fronts  # with matplotlib
+
     plot_fronts(file, fronts)
     return str(file)
 

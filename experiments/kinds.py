@@ -1,4 +1,6 @@
-"""The kinds of training, and which of them an experiment is."""
+"""The kinds of training, and which of them an experiment is. Each is imported when it is opened: control needs no
+transformers.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,9 +17,6 @@ from loomrl.config import (
     RewardModel,
 )
 from loomrl.experiments.algorithms import open_algorithm
-from loomrl.experiments.train_control import ControlTraining
-from loomrl.experiments.train_language import LanguageReporter
-from loomrl.experiments.train_reward import RewardTraining
 from loomrl.experiments.training import Reporter, Training
 from loomrl.inference.gguf import find_model
 from loomrl.store import LoomDB
@@ -48,11 +47,15 @@ def open_training(
 ) -> Training:
     """The run of this id. `taken`: the folder of another run that it begins with, and the version in it."""
     if isinstance(experiment.algorithm, RewardModel):
+        from loomrl.experiments.train_reward import RewardTraining
+
         assert isinstance(experiment, Experiment)
         return RewardTraining.opened(experiment, run, db, clock=clock)
     algo = open_algorithm(experiment, run=run).build_algo()
     try:
         if isinstance(experiment, ControlExperiment):
+            from loomrl.experiments.train_control import ControlTraining
+
             return ControlTraining.opened(algo, experiment, run, db, clock=clock, taken=taken)
         if taken is not None:
             algo.take_over(taken["folder"])
@@ -65,6 +68,8 @@ def open_training(
 
 def reporter_of(training: Training, experiment: AnyExperiment, db: LoomDB) -> Reporter:
     """The results of this run, for people."""
-    if isinstance(training, ControlTraining | RewardTraining):
-        return training
-    return LanguageReporter(training, experiment, db)  # type: ignore[arg-type]
+    if isinstance(experiment, ControlExperiment) or isinstance(experiment.algorithm, RewardModel):
+        return training  # type: ignore[return-value]
+    from loomrl.experiments.train_language import LanguageReporter
+
+    return LanguageReporter(training, experiment, db)

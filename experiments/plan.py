@@ -1,10 +1,7 @@
 """`loomrl show EXPERIMENT --plan`: what a training needs, and what its evaluation can show, before it begins."""
 
 import asyncio
-import json
 import math
-import os
-import platform
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +19,7 @@ from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
+from loomrl.experiments.planned import earlier_errors, keep_plan, kind_of
 from loomrl.experiments.probe import TRIED_S, Probed, probe
 from loomrl.gym.held_out import draw_held_out
 from loomrl.gym.task_mixture import gather
@@ -29,9 +27,7 @@ from loomrl.inference.footprint import BYTES, ModelShape
 from loomrl.inference.model import config_of
 from loomrl.process import free_memory
 from loomrl.record.word import lasting
-from loomrl.store import LoomDB, open_store
-from loomrl.store.notes import Notes
-from loomrl.store.runs import RUNS
+from loomrl.store import open_store
 
 KEPT = 3
 """Checkpoints of a run that are there at once: the first, the best and the last."""
@@ -42,8 +38,6 @@ PROMPT = 64
 """Tokens of a prompt, for the same."""
 WARM = 40
 """Steps of a warm start in a probe."""
-LATEST = 5
-"""Runs of the same kind by whose errors a plan is corrected."""
 APART = {"seconds": 0.25, "memory_gb": 0.15}
 """Half of an interval, in relation to its figure, until three runs here say more."""
 
@@ -184,33 +178,6 @@ def plan_run(experiment: Any, *, memory_gb: float | None = None) -> RunPlan:
     )
 
 
-# -- plans and what became of them ------------------------------------------------------------------------------------
-
-
-def keep_plan(db: LoomDB, experiment: AnyExperiment, figures: Mapping[str, float]) -> None:
-    """Put a plan on record, in place of an earlier one: its `seconds` and `memory_gb`, uncorrected."""
-    Notes(db).keep(_key(experiment), json.dumps({**figures, "kind": kind_of(experiment), "machine": _here()}))
-
-
-def find_plan(db: LoomDB, experiment: AnyExperiment) -> dict[str, Any] | None:
-    """The latest plan of this experiment, with any seed, on this machine."""
-    text = Notes(db).find(_key(experiment))
-    plan = None if text is None else json.loads(text)
-    return plan if plan is not None and plan["machine"] == _here() else None
-
-
-def earlier_errors(db: LoomDB, kind: str) -> list[dict[str, float]]:
-    """Ratios of measured to planned, of the latest runs of this kind on this machine."""
-    plans = [run.result.get("planned") for run in RUNS.latest(db, kind="train", limit=200)]
-    ours = [plan for plan in plans if plan and plan["kind"] == kind and plan["machine"] == _here()]
-    return [{name: plan["measured"][name] / plan[name] for name in APART} for plan in ours[:LATEST]]
-
-
-def kind_of(experiment: AnyExperiment) -> str:
-    """The kind of a training, whose plans are off alike."""
-    return f"{experiment.kind}/{experiment.algorithm.kind}"
-
-
 def _around(value: float, errors: Any, name: str) -> PlannedFigure:
     """The figure, corrected by the median of earlier errors; its interval is theirs once there are three."""
     middle = statistics.median(errors) if errors else 1.0
@@ -218,14 +185,6 @@ def _around(value: float, errors: Any, name: str) -> PlannedFigure:
     low = min(errors) if many else (1 - APART[name]) * middle
     high = max(errors) if many else (1 + APART[name]) * middle
     return PlannedFigure(value * middle, value * low, value * high)
-
-
-def _key(experiment: AnyExperiment) -> str:
-    return f"plan/{experiment.override({'seed': 0}).sha256}"
-
-
-def _here() -> str:
-    return f"{platform.node()}, {os.cpu_count()} cores"
 
 
 # -- seconds ----------------------------------------------------------------------------------------------------------

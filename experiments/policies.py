@@ -19,13 +19,11 @@ from loomrl.config import (
 from loomrl.control.episode import GIF
 from loomrl.errors import ConfigError, unknown
 from loomrl.experiments.algorithms import open_algorithm
-from loomrl.experiments.card import write_card
 from loomrl.files import is_file
 from loomrl.gym import policy
 from loomrl.gym.policy import PolicyFactory
 from loomrl.inference.gguf import LOCAL, is_model, model_folder
 from loomrl.run.version import copied, experiment_of, find_version
-from loomrl.serving.agents import AgentGateway
 from loomrl.store import LoomDB
 from loomrl.store.runs import RUNS
 from loomrl.types import PolicyVersion
@@ -84,6 +82,8 @@ def find_policy(
 
 def open_policy(choice: PolicyChoice) -> PolicyFactory:
     """The factory that `choice` names, for agents too; torch is imported only for policies with weights."""
+    from loomrl.serving.agents import AgentGateway  # with a server
+
     if isinstance(choice, LanguagePolicy):
         from loomrl.inference import policy as inference
         from loomrl.serving.speech import LanguageServedPolicy
@@ -193,6 +193,8 @@ def exported(
             policy.to_onnx(folder / "policy.onnx")
         if stable_baselines:
             theirs.write(policy, folder)
+    from loomrl.experiments.card import write_card
+
     experiment = experiment_of(version, db)
     if isinstance(experiment, ControlExperiment) and not (folder / GIF).is_file():
         from loomrl.control.policy import ControlPolicy

@@ -9,7 +9,6 @@ from typing import Any
 from loomrl.config import AnyRoot, ControlExperiment, Experiment, LanguageModel, LoopExperiment
 from loomrl.config.rewards import ClassifierPart
 from loomrl.errors import ConfigError
-from loomrl.feedback.chat_file import read_chat_files
 from loomrl.inference.gguf import find_model
 from loomrl.named import named
 
@@ -75,6 +74,8 @@ def _check_conversations(experiment: Experiment) -> None:
     """Every line of a file of conversations and, where the model is a folder already, its tokens."""
     if experiment.data is None or experiment.data.file is None:
         return
+    from loomrl.feedback.chat_file import read_chat_files
+
     files = read_chat_files(experiment.data)
     model = getattr(experiment.algorithm, "model", None)
     if isinstance(model, LanguageModel) and model.path is not None and (folder := find_model(model.path)).is_dir():

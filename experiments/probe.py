@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ class Lap:
 
 def measure(experiment: AnyExperiment) -> Probed:
     """Open the training, begin, make updates for some seconds, judge a few tasks."""
-    from loomrl.experiments.algorithms import open_algorithm, ray_running
+    from loomrl.experiments.algorithms import ray_for
     from loomrl.experiments.evaluate_control import judge_control
     from loomrl.experiments.kinds import open_training
     from loomrl.experiments.preflight import check_parts
@@ -147,10 +147,8 @@ def measure(experiment: AnyExperiment) -> Probed:
 
     lap = Lap()
     check_parts(experiment)
-    alone = isinstance(experiment.algorithm, RewardModel)
-    cpus = 0 if alone else open_algorithm(experiment, run="probe").needed_cpus
     with (
-        nullcontext() if alone else ray_running(1 + cpus, experiment.placement.names),
+        ray_for(experiment, run="probe"),
         open_store(experiment.store_url) as db,
         ExitStack() as stack,
     ):
@@ -158,7 +156,7 @@ def measure(experiment: AnyExperiment) -> Probed:
         stack.callback(training.stop)
         start_s = lap()
         steers = isinstance(experiment, ControlExperiment)
-        speaks = isinstance(experiment, Experiment) and not alone
+        speaks = isinstance(experiment, Experiment) and not isinstance(experiment.algorithm, RewardModel)
         warm = [(0, time.monotonic())]
         if speaks:
             training.begin(lambda done, _: warm.append((done, time.monotonic())))

@@ -13,20 +13,17 @@ from rich.console import Console
 
 from loomrl.artifacts import open_artifacts
 from loomrl.cluster.job import refuse_lost
-from loomrl.config import AnyExperiment, RewardModel
+from loomrl.config import AnyExperiment
 from loomrl.config.layout import length
-from loomrl.console.saved import save_run
 from loomrl.errors import ConfigError, RunTaken
 from loomrl.evaluation.report import failures_in
-from loomrl.experiments.algorithms import open_algorithm, ray_running
+from loomrl.experiments.algorithms import ray_for
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import settled
-from loomrl.experiments.evaluate_control import format_return
 from loomrl.experiments.kinds import open_training, refuse_blind_hosts, reporter_of
-from loomrl.experiments.plan import find_plan
+from loomrl.experiments.planned import find_plan
 from loomrl.experiments.preflight import check_parts
 from loomrl.experiments.summary import RunSummary
-from loomrl.experiments.train_reward import FOLDER
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.files import write_whole
 from loomrl.load import parse_assignments
@@ -119,12 +116,10 @@ def train(
     refuse_lost(experiment)
     check_parts(experiment)
     experiment = settled(experiment)
-    alone = isinstance(experiment.algorithm, RewardModel)  # a reward model is trained in this process, without Ray
-    cpus = 0 if alone else open_algorithm(experiment, run=run).needed_cpus
     run_folder(experiment.train, run)
     open_artifacts(experiment.artifact_url)
     with (
-        nullcontext() if alone else ray_running(1 + cpus, experiment.placement.names),
+        ray_for(experiment, run=run),
         open_store(experiment.store_url, reconnect_s=RECONNECT_S) as db,
     ):
         refuse_blind_hosts(experiment)
@@ -139,7 +134,6 @@ def train(
                 claim = training.claim
                 experiment = training.experiment
                 begun = clock()
-                gc.collect()
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
                 if threading.current_thread() is threading.main_thread():
                     stack.enter_context(answered_in_time(lambda: how_to_resume(experiment, run)))
@@ -158,6 +152,8 @@ def train(
                     finish_run(db, run, status=RunStatus.FAILED, finished_at=clock(), result=told, claim=claim)
             raise
         finish_run(db, run, status=RunStatus.FINISHED, finished_at=clock(), result=result.as_dict(), claim=claim)
+        from loomrl.console.saved import save_run  # with the console's server
+
         # The page is made of the record alone, so it is written once the run is over.
         write_whole(Path(result.page), save_run(db, run).encode())
         return result
@@ -301,6 +297,8 @@ def render(result: TrainResult, console: Console) -> None:
     if "pairs" in result.after:
         first, last = (side["pairs"] for side in (result.before, result.after))
         console.print(f"held-out pairs told apart: {first:.3f} → {last:.3f}", highlight=False)
+        from loomrl.experiments.train_reward import FOLDER
+
         console.print(f"the reward model: {Path(result.page).parent / FOLDER}", highlight=False)
     for finding in result.findings:
         console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence}. {finding.remedy}")
@@ -321,6 +319,8 @@ def render(result: TrainResult, console: Console) -> None:
 def _rows(comparison: Comparison) -> tuple[str, Sequence[tuple[str, ...]]]:
     before, after = comparison.before, comparison.after
     if "success" not in after["overall"]:
+        from loomrl.experiments.evaluate_control import format_return
+
         return "Return", [("all", format_return(before["overall"]), format_return(after["overall"]))]
     rows = [("all", _cell(before["overall"]), _cell(after["overall"]))]
     for name in after["by_family"]:

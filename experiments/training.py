@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loomrl.config import AnyExperiment
 from loomrl.experiments.summary import RunSummary
-from loomrl.observability.exposition import Registry, door_at, exposed, metrics_route, process_registry
 from loomrl.observability.presence import present
 from loomrl.store import LoomDB
 from loomrl.store.replicas import ReplicaRole
 from loomrl.store.runs import Claim
 from loomrl.telemetry.sink import open_sinks
+
+if TYPE_CHECKING:
+    from loomrl.observability.exposition import Registry
 
 Listener = Callable[[int, Mapping[str, float]], None]
 """Told of every update: how far the run is, and the update's metrics."""
@@ -77,7 +79,7 @@ class Reporter(Protocol):
 
 @contextmanager
 def metrics_kept(
-    training: Training, experiment: AnyExperiment, run: str, db: LoomDB, registry: Registry | None = None
+    training: Training, experiment: AnyExperiment, run: str, db: LoomDB, registry: "Registry | None" = None
 ) -> Iterator[Listener]:
     """Write metrics to the run's files, LoomDB and W&B, and show them in `registry`.
 
@@ -90,8 +92,10 @@ def metrics_kept(
 
 
 @contextmanager
-def scraped(db: LoomDB, run: str, address: str) -> Iterator[Registry]:
+def scraped(db: LoomDB, run: str, address: str) -> Iterator["Registry"]:
     """A registry that Prometheus finds by LoomDB and scrapes at `HOST:PORT`, until the context ends."""
+    from loomrl.observability.exposition import door_at, exposed, metrics_route, process_registry  # with a server
+
     registry = process_registry()
     door = door_at(address)
     with (

@@ -11,7 +11,7 @@ from rich.console import Console
 from loomrl.config import AnyExperiment, ControlExperiment
 from loomrl.control.environment import snapshot
 from loomrl.errors import ConfigError
-from loomrl.experiments.algorithms import open_algorithm, ray_running
+from loomrl.experiments.algorithms import open_algorithm, ray_for
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.data import version_named
 from loomrl.experiments.train import train
@@ -77,7 +77,7 @@ def transfer(
     asked, level, every = _resolve_transfer(experiment)
     with (
         open_store(asked.store_url) as db,
-        ray_running(1 + open_algorithm(asked).needed_cpus, asked.placement.names),
+        ray_for(asked),
     ):
         versions = [version_named(text, db, what="--transfer") for text in parents]
         _refuse_unfit(asked, [version.id for version in versions], db)

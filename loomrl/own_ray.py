@@ -4,6 +4,7 @@ By itself Ray listens on all interfaces, writes a token into the user's home, an
 """
 
 import atexit
+import logging
 import math
 import os
 import secrets
@@ -70,6 +71,17 @@ def ensure_ray(**settings: Any) -> None:
     atexit.register(until_exit.close)
 
 
+def ray_on_demand() -> None:
+    """Have the first use of Ray in this process call `ensure_ray`: by itself Ray would start an open one then."""
+    import ray
+    from ray._private import auto_init_hook, client_mode_hook
+
+    for module in (auto_init_hook, client_mode_hook):
+        module.auto_init_ray = ensure_ray
+    if not ray.is_initialized():  # `ray.init` would set it
+        logging.getLogger("ray").setLevel(QUIET["logging_level"])
+
+
 def cluster_address() -> str | None:
     """The cluster to join, by RAY_ADDRESS; None for a Ray of our own."""
     named = os.environ.get("RAY_ADDRESS", "")
@@ -98,7 +110,7 @@ def on_loopback() -> Iterator[None]:
     """Have Ray start on loopback, or join there: by itself it reads 127.0.0.1 as the machine's other address."""
     from ray._private import ray_constants
 
-    with environ({LOOPBACK: "0"}), _replace(ray_constants, "ENABLE_RAY_CLUSTER", False):
+    with environ({LOOPBACK: "0"}), replaced(ray_constants, "ENABLE_RAY_CLUSTER", False):
         yield
 
 
@@ -175,8 +187,8 @@ def _start_within(limit_s: float, folder: Path, settings: Mapping[str, Any]) -> 
     found = _patient(services.get_node, limit_s, lambda: {kind for kind, _ in made[0].dead_processes()} & VITAL)
     with ExitStack() as stack:
         stack.enter_context(environ({"RAY_gcs_server_port_wait_time_s": f"{math.ceil(limit_s)}"}))
-        stack.enter_context(_replace(node, "Node", Node))
-        stack.enter_context(_replace(services, "get_node", found))  # Ray gives its raylet 30 s, without a setting
+        stack.enter_context(replaced(node, "Node", Node))
+        stack.enter_context(replaced(services, "get_node", found))  # Ray gives its raylet 30 s, without a setting
         try:
             ray.init("local", **{"include_dashboard": False, "_temp_dir": str(folder / "ray"), **QUIET, **settings})
         except Exception as error:  # Ray has no type for this error
@@ -206,7 +218,8 @@ def _patient(find: Callable[..., Any], limit_s: float, dead: Callable[[], set[st
 
 
 @contextmanager
-def _replace(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """An attribute of a module or class, with another value for this context."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

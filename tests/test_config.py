@@ -125,7 +125,6 @@ def test_switching_the_kind_drops_what_belonged_to_the_old_variant() -> None:
          ["entropies=true has no effect with engine.kind=vllm", "kind=torch"]),
         (["engine.graphs=true"], ["engine.graphs=true has no effect with placement.runner.gpus=0", "leave graphs out"]),
         (["placement.colocated=true", "engine.kind=vllm"], ["colocated=true has no effect", "set kind=torch"]),
-        (["placement.colocated=true", "hub.max_staleness=1", "rollout.runners=1"], ["has no effect", "overlap: set 0"]),
         (["placement.colocated=true", "algorithm.learners.gpus=1"],
          ["colocated=true has no effect with placement.runner.gpus=0 and algorithm.learners.gpus=1", "such as 0.5"]),
         (["algorithm.kind=grpo", "algorithm.ratio=sequence"],

@@ -28,7 +28,7 @@ from ray.rllib.utils.metrics import (
 from typing_extensions import override
 
 from loomrl.algorithms.control.learner import OURS, ControlWork
-from loomrl.algorithms.control.module import ActorModule
+from loomrl.algorithms.control.module import ActorModule, seed_without_compiler
 from loomrl.algorithms.control.rollout import Rollout, Window, spread_of
 from loomrl.algorithms.control.runner import ArrayRunner
 from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
@@ -56,6 +56,7 @@ class ControlStep(Placed):
     def setup(self, config: Any) -> None:
         """Set up RLlib's part, and the state kept between updates."""
         ensure_room(config)
+        seed_without_compiler()
         if not config.fallback_reasons:
             config.look()
         config.refuse_unmasked()

@@ -16,7 +16,7 @@ from loomrl.algorithms.control.probe import is_registered, probe, refuse_mask
 from loomrl.algorithms.control.runner import ArrayRunner
 from loomrl.algorithms.control.translation import Changes, RLlibSetting, reasons
 from loomrl.algorithms.names import NamedConfig
-from loomrl.algorithms.resources import needed_cpus, place
+from loomrl.algorithms.resources import place
 from loomrl.canonical import content_hash
 from loomrl.config import ControlExperiment, CustomAlgorithm, Placement
 from loomrl.config.control import ControlAlgorithm
@@ -193,11 +193,6 @@ class ControlConfig(NamedConfig):
     def stock_spec(self) -> RLModuleSpec:
         """RLlib's own module of the same shape."""
         raise NotImplementedError
-
-    @property
-    def needed_cpus(self) -> int:
-        """CPUs of remote learners and runners."""
-        return needed_cpus(self)
 
     @property
     def steps_per_update(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from loomrl.algorithms.control.learner import ArrayLearner
+from loomrl.algorithms.control.learner import Adam, ArrayLearner
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.config import control as kinds
 from loomrl.control.network import Normalizer, open_pixels, tower
@@ -49,7 +49,7 @@ class CuriosityReward:
         with torch.random.fork_rng(devices=[]):  # all learners begin with the same, and nothing else begins otherwise
             torch.manual_seed(int(learner.config.seed or 0))
             self._novelty = NoveltyNet(seen(learner.own.observation_space), settings).to(learner._device)
-        self._optimizer = torch.optim.Adam(self._novelty.learnt.parameters(), lr=settings.learning_rate, fused=True)
+        self._optimizer = Adam(self._novelty.learnt.parameters(), rate=settings.learning_rate)
 
     def add_reward(self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor]) -> list[Tensor]:
         """Rewards `[T, N]` plus the novelty of the observation that each step led to."""

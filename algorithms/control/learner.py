@@ -3,8 +3,9 @@
 Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a minibatch, `_I` inputs of a distribution.
 """
 
+import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from ray.rllib.utils.metrics import NUM_MODULE_STEPS_TRAINED_LIFETIME
 from torch import Tensor, nn
 from typing_extensions import override
 
-from loomrl.algorithms.control.module import HISTORY, ActorModule, ControlModule
+from loomrl.algorithms.control.module import HISTORY, ActorModule, ControlModule, seed_without_compiler
 from loomrl.algorithms.control.rollout import Rollout, Table, history_in
 from loomrl.algorithms.control.step_replay import Ring
 from loomrl.algorithms.learners import OwnSteps, share_of
@@ -32,6 +33,22 @@ from loomrl.telemetry.metric import Metric
 
 OURS = "loomrl"
 """Key of our additions in RLlib's states."""
+
+
+class Adam(torch.optim.Adam):
+    """Fused Adam without torch's compiler, which takes over a second and 80 MB to import.
+
+    torch's methods are wrapped to keep them out of compiled graphs, and nothing here is compiled.
+    """
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+    add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Adam.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Adam.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Adam.load_state_dict)
+
+    def __init__(self, parameters: Iterable[Tensor], *, rate: float, eps: float = 1e-8) -> None:
+        super().__init__(parameters, lr=rate, eps=eps, fused=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +66,7 @@ class ArrayLearner(OwnSteps):
     @override
     def build(self) -> None:
         """Build, with the state beside the module: the random generator and the scale of rewards."""
+        seed_without_compiler()
         super().build()
         self._chance = torch.Generator().manual_seed(int(self.config.seed or 0))
         self._scale = Normalizer(1)
@@ -288,7 +306,7 @@ class PartsLearner(ArrayLearner):
         self.register_optimizer(
             module_id=module_id,
             optimizer_name=name,
-            optimizer=torch.optim.Adam(parameters, lr=rate, fused=True),
+            optimizer=Adam(parameters, rate=rate),
             params=list(parameters),
             lr_or_lr_schedule=rate,
         )

@@ -8,6 +8,8 @@ import torch
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from ray.rllib.utils.debug import deterministic
+from ray.rllib.utils.torch_utils import set_torch_seed
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -16,11 +18,22 @@ from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.space import acts, seen
 from loomrl.control.weave import WeaveNet
 from loomrl.errors import ArtifactError
+from loomrl.own_ray import replaced
 
 MOST = 3
 """Maximum number of differences in a message."""
 HISTORY = "history"
 """Key of a training batch for the past of its sequences (`loomrl.control.memory.History`), for a memory."""
+
+
+def seed_without_compiler() -> None:
+    """Have RLlib seed torch in this process without torch's compiler, which takes over a second and 80 MB to import."""
+    deterministic.set_torch_seed = _set_torch_seed
+
+
+def _set_torch_seed(seed: int | None = None) -> None:
+    with replaced(torch, "use_deterministic_algorithms", lambda _: torch.set_deterministic_debug_mode("error")):
+        set_torch_seed(seed)
 
 
 class ActorModule(TorchRLModule):

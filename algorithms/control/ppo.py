@@ -22,7 +22,7 @@ from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import ControlStep
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.curiosity import CuriosityReward
-from loomrl.algorithms.control.learner import ArrayLearner, ControlWork
+from loomrl.algorithms.control.learner import Adam, ArrayLearner, ControlWork
 from loomrl.algorithms.control.module import HISTORY
 from loomrl.algorithms.control.rollout import Rollout, Sequences, Table, flatten_observations
 from loomrl.algorithms.control.translation import BATCH, Changes
@@ -157,7 +157,7 @@ class PPOLearner(ArrayLearner):
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam over all parameters."""
         parameters = list(self.get_parameters(self._module[module_id]))
-        optimizer = torch.optim.Adam(parameters, lr=self.config.settings.learning_rate, eps=1e-5, fused=True)
+        optimizer = Adam(parameters, rate=self.config.settings.learning_rate, eps=1e-5)
         self.register_optimizer(
             module_id=module_id,
             optimizer=optimizer,

@@ -23,7 +23,7 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.util.debug import log_once
 from typing_extensions import override
 
-from loomrl.algorithms.control.module import RunnerPolicy, policy_of
+from loomrl.algorithms.control.module import RunnerPolicy, policy_of, seed_without_compiler
 from loomrl.algorithms.control.rollout import Episode, Rollout
 from loomrl.control.mask import mask_in, stuck_in
 from loomrl.control.play import StepLimit
@@ -55,6 +55,7 @@ class ArrayRunner(SingleAgentEnvRunner):
     """Names of the objectives."""
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
+        seed_without_compiler()
         super().__init__(config=config, **kwargs)
         stacks_on_signal()
         self._noise = torch.Generator().manual_seed(self._seed if self._seed is not None else torch.seed() % 2**31)

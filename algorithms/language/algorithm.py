@@ -14,6 +14,7 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from typing_extensions import override
 
+from loomrl.algorithms.language.batch import LanguageWork
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.language.evaluations import Evaluations
@@ -28,7 +29,7 @@ from loomrl.algorithms.learners import load_state_file, own_settings, training_d
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.schedule import Schedule, open_schedule
 from loomrl.algorithms.timing import Pace, Phases
-from loomrl.config import EvaluationConfig, Experiment, LanguagePolicy, Sampling
+from loomrl.config import EvaluationConfig, Experiment, LanguagePolicy, Optimizer, Sampling
 from loomrl.config.language import AUTO
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
@@ -133,17 +134,23 @@ class Language(Placed):
 
     def _update(self, lesson: Lesson, rate: float, *, minibatches: int | None = None) -> dict[str, float]:
         optimizer = self.config.algorithm.optimizer
-        learners = max(1, self.config.num_learners)
         if minibatches is not None:
             optimizer = optimizer.model_copy(update={"epochs": 1, "minibatches": minibatches})
         rng = np.random.default_rng([self._experiment.seed, self._updates_made])
         self._updates_made += 1
-        shares = lesson.shares(optimizer, rate, learners=learners, rng=rng, flat=self._reads_flat)
+        shares = self._deal(lesson, optimizer, rate, rng)
         with unwrap_errors():
             results = self.learner_group.update(training_data=training_data(shares))
         self.metrics.aggregate(results, key="learners")
         found = self.metrics.peek(("learners", DEFAULT_MODULE_ID))
         return {name: float(value) for name, value in found.items() if "/" in name and not np.isnan(value)}
+
+    def _deal(self, lesson: Lesson, optimizer: Optimizer, rate: float, rng: np.random.Generator) -> list[LanguageWork]:
+        """The work of each learner; those that share rows have the same."""
+        together = self.config.algorithm.learners.sequence_parallel
+        groups = max(1, self.config.num_learners) // together
+        shares = lesson.shares(optimizer, rate, learners=groups, rng=rng, flat=self._reads_flat)
+        return [share for share in shares for _ in range(together)]
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
@@ -418,8 +425,7 @@ class Language(Placed):
         """The learners' mean loss on the source's held-out samples."""
         once = self.config.algorithm.optimizer.model_copy(update={"epochs": 1, "minibatches": 1})
         lesson = Lesson(kind="imitate", samples=self.source.held_out)
-        learners = max(1, self.config.num_learners)
-        shares = lesson.shares(once, 0.0, learners=learners, rng=np.random.default_rng(0), flat=self._reads_flat)
+        shares = self._deal(lesson, once, 0.0, np.random.default_rng(0))
         return float(self._first_of(lambda learner: learner.mean_loss(shares)))
 
     # -- evaluation -------------------------------------------------------------------------------------------------

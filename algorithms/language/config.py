@@ -17,7 +17,7 @@ from loomrl.algorithms.language.served.learner import ServedLearner
 from loomrl.algorithms.language.weave import WeaveLanguageLearner
 from loomrl.algorithms.learners import refuse
 from loomrl.algorithms.names import NamedConfig
-from loomrl.algorithms.resources import Part, needed_cpus, place
+from loomrl.algorithms.resources import Part, place
 from loomrl.config import (
     GRPO,
     KTO,
@@ -168,13 +168,6 @@ class LanguageConfig(NamedConfig):
                 "(docs/custom.md)."
             )
         return self.settings.parse(algorithm.settings, origin=f"algorithm.settings of {algorithm.entry_point}")
-
-    @property
-    def needed_cpus(self) -> int:
-        """CPUs of remote learners, runners and engines."""
-        config = self.copy(copy_frozen=False)
-        config.validate()
-        return needed_cpus(config)
 
     @property
     def engines(self) -> tuple[Part, ...]:

@@ -6,12 +6,14 @@ Axes: `_L` tokens of the flat row, `_M` keys in the order of their readers, `_N`
 """
 
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
@@ -25,6 +27,8 @@ EVEN = 0.75
 """The shortest segment of a block, as a share of the longest."""
 UNMASKED = torch.empty(1, 1, 0, 0)
 """The mask that keeps a model from making one of its own, which a `Reading` replaces."""
+GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+"""Fewer keys than queries: torch 2.11 takes them without being asked."""
 
 
 class Segment(NamedTuple):
@@ -64,6 +68,26 @@ class Variable(NamedTuple):
 
 Reading = Blocks | Variable
 """The tokens that every token of a flat row reads."""
+
+
+class Spread(NamedTuple):
+    """A row of which each process of a group has a slice of the tokens, and reads the whole with a share of the heads.
+
+    Axes: `_S` the tokens of a slice, `_J` the share of the heads.
+    """
+
+    whole: Reading
+    group: Any
+    """The group's name."""
+    size: int
+
+    def exchange(self, tensor: Tensor) -> Tensor:
+        """All tokens of the own heads for all heads of the own tokens, `[1, H, S, D]` → `[1, J, L, D]`; and back,
+        `[1, L, J, D]` → `[1, S, H, D]`.
+        """
+        received = all_to_all_single_autograd(tensor[0].contiguous(), None, None, self.group)
+        exchanged: Tensor = received.unflatten(0, (self.size, -1)).transpose(0, 1).flatten(1, 2)[None]
+        return exchanged
 
 
 def blocks_of(segments: Sequence[Segment]) -> Blocks:
@@ -158,7 +182,7 @@ def attend(  # noqa: PLR0913 - transformers decides
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    reading: Reading | None = None,
+    reading: Reading | Spread | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
@@ -166,9 +190,24 @@ def attend(  # noqa: PLR0913 - transformers decides
 ) -> tuple[Tensor, None]:
     """The attention function of a layer, as transformers calls it."""
     if reading is None:
+        if sliding_window is not None and attention_mask is not None:
+            attention_mask = attention_mask.triu(1 - sliding_window)  # the same mask is given to layers of all kinds
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
         )
+    if isinstance(reading, Spread):
+        own_1LJD, _ = attend(
+            module,
+            reading.exchange(query),
+            reading.exchange(key),
+            reading.exchange(value),
+            attention_mask,
+            reading=reading.whole,
+            scaling=scaling,
+            dropout=dropout,
+            sliding_window=sliding_window,
+        )
+        return reading.exchange(own_1LJD), None
     query_LHD, key_LHD, value_LHD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     grouped = key_LHD.shape[1] != query_LHD.shape[1]
     if isinstance(reading, Variable):
@@ -182,7 +221,7 @@ def attend(  # noqa: PLR0913 - transformers decides
             reading.longest_key,
             scale=scaling,
             window_size=(-1 if sliding_window is None else sliding_window - 1, 0),
-            enable_gqa=grouped,
+            **(GROUPED if grouped else {}),
         )
         return made_LHD[None], None
     made = []

@@ -16,6 +16,7 @@ from transformers import AutoConfig, LlamaConfig
 from loomrl.algorithms.language.begin import wants_reference
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.score import LOGITS_AT_ONCE
+from loomrl.algorithms.language.sequence import refuse_unshared
 from loomrl.config import Architecture, TorchEngineConfig
 from loomrl.config.language import AUTO, MOST_TOKENS
 from loomrl.errors import ConfigError
@@ -107,7 +108,9 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
 def shape_of(resolved: Resolved, db: LoomDB) -> ModelShape:
     """The shape of the model that the run begins with, which need not be built yet."""
     trusts = resolved.model.trust_remote_code
-    return ModelShape.of(_configuration(resolved, db), trust_remote_code=trusts)
+    config = _configuration(resolved, db)
+    refuse_unshared(config, resolved.algorithm.learners.sequence_parallel)
+    return ModelShape.of(config, trust_remote_code=trusts)
 
 
 def _configuration(resolved: Resolved, db: LoomDB) -> Any:
@@ -136,6 +139,7 @@ def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[st
     """The peak of one learner, by part: in a pass after the first, with gradients and AdamW's averages there."""
     model = resolved.algorithm.model
     number = BYTES[model.dtype]
+    own = -(-tokens // resolved.algorithm.learners.sequence_parallel)
     shards = resolved.algorithm.learners.count if resolved.algorithm.learners.sharding == "fsdp" else 1
     whole = shape.parameters / shards
     parts = {}
@@ -155,8 +159,8 @@ def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[st
     if model.gradient_checkpointing:
         again = AGAIN if model.lora is None else ADDED_AGAIN
         each = layer * min(again, shape.layers) + kept * shape.hidden * shape.layers
-    logits = 4 * LOGITS * min(tokens * shape.vocabulary, LOGITS_AT_ONCE["cpu"])
-    parts["activations"] = tokens * each + logits
+    logits = 4 * LOGITS * min(own * shape.vocabulary, LOGITS_AT_ONCE["cpu"])
+    parts["activations"] = own * each + logits
     return parts
 
 

@@ -39,7 +39,7 @@ class Lesson:
     def shares(
         self, optimizer: Optimizer, rate: float, *, learners: int, rng: np.random.Generator, flat: bool
     ) -> list[LanguageWork]:
-        """The work of each learner, in flat rows or in padded ones."""
+        """The work of each learner, or of each group of learners that share rows, in flat rows or in padded ones."""
         plan = plan_update(
             _sizes(self.samples), optimizer=optimizer, learners=learners, rng=rng, units=self.units, flat=flat
         )

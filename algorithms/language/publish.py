@@ -54,6 +54,8 @@ class Probing(NamedTuple):
     tolerance: float
     requests: tuple[Request, ...]
     remedy: str = REMEDY["torch"]
+    cached: bool = True
+    """False if engines have given their caches back when new weights come, so that nothing in them can be stale."""
 
     @staticmethod
     def of(
@@ -97,7 +99,7 @@ class Probing(NamedTuple):
             temperature=config.resolved.temperature,
             vision=open_vision(config.origin, trust_remote_code=trusts),
         )
-        return probing._replace(remedy=REMEDY[engine.kind])
+        return probing._replace(remedy=REMEDY[engine.kind], cached=not config.experiment.placement.colocated)
 
     @property
     def brief(self) -> list[Request]:
@@ -145,7 +147,7 @@ class Publisher:
                     f"{self.probing.remedy}."
                 ) from again
         self._time("load", lambda: self._fleet.admit(version))
-        self._cached = bool(self.probing.requests)
+        self._cached = self.probing.cached and bool(self.probing.requests)
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the latest publication, returned once."""

@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import tempfile
 import uuid
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,6 +70,14 @@ class Playing:
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, run between the steps of the episodes."""
         return self._loop.wait(work)
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function between the steps of the episodes."""
+
+        async def called() -> None:
+            function()
+
+        self.wait(called())
 
     def exchange(self, plans: Sequence[Plan]) -> list[Trajectory]:
         """Start these plans; returns the results since the last call."""
@@ -167,6 +175,7 @@ class LanguageRunner(EnvRunner, Checkpointable):
             trust_remote_code=trusts,
         )
         self.engine: Engine = self.config.shared_engine or open_engine(experiment.engine, self._opening)
+        self._playing: Playing | None = None
         if experiment.placement.colocated:
             self.release()
         self._agents = AgentGateway(deadline_s=experiment.rollout.episode_timeout_s)
@@ -177,7 +186,6 @@ class LanguageRunner(EnvRunner, Checkpointable):
         local = experiment.rollout.model_copy(update={"runners": 0})
         in_rounds = isinstance(experiment.engine, TorchEngineConfig)  # a server's batches depend on timing anyway
         self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy, in_rounds=in_rounds)
-        self._playing: Playing | None = None
         if experiment.asynchronous:
             folder = tempfile.mkdtemp(prefix="loomrl-runner-")  # outlives us: `examine` reads it
             self.life = Life(uuid.uuid4().hex, ray.get_runtime_context().get_node_id(), folder)
@@ -222,9 +230,14 @@ class LanguageRunner(EnvRunner, Checkpointable):
         self.admitted = None
 
     def release(self) -> None:
-        """Give the memory of the engine's cache back until something is sampled."""
+        """Give the memory of the engine's cache back until something is sampled; while attempts are played, until other
+        weights come.
+        """
         assert isinstance(self.engine, TorchEngine), "others are not colocated"
-        self.engine.release()
+        if self._playing is None:
+            self.engine.release()
+        else:
+            self._playing.call(self.engine.pause)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work) if self._playing is None else self._playing.wait(work)

@@ -63,7 +63,7 @@ class RunnerGroup:
         self._everyone(lambda runner: runner.reject(cause))
 
     def release(self) -> None:
-        """Give the memory of all engines' caches back until something is sampled."""
+        """Give the memory of all engines' caches back (`LanguageRunner.release`)."""
         self._everyone(lambda runner: runner.release())
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:

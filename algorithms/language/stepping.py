@@ -23,6 +23,7 @@ from loomrl.algorithms.language.lora import Adapter, additions, base_weights, wi
 from loomrl.algorithms.language.module import LanguageModule, open_teacher
 from loomrl.algorithms.language.packing import Packed, Reader, Sample, UpdateStep
 from loomrl.algorithms.language.score import Scores
+from loomrl.algorithms.language.sequence import RowGroup, refuse_unshared
 from loomrl.algorithms.learners import OwnSteps, compress
 from loomrl.config import TorchEngineConfig
 from loomrl.errors import ConfigError, LearnerError
@@ -40,17 +41,20 @@ class TokenLearner(OwnSteps):
         self._reference: LanguageModule | None = None
         self._sums: dict[str, list[Any]] = {}
         self._base = self._identify_base()
+        size = self.config.algorithm.learners.sequence_parallel
+        self._row_group = RowGroup.join(size) if size > 1 else None
         self._read = self._choose_reader()
 
     def _choose_reader(self) -> Reader | None:
         """Makes the readings of flat rows; None if rows are padded."""
         asked = self.config.algorithm.learners.attention
         on_cpu = self._device.type == "cpu"
-        if asked == "flat":
+        if asked == "flat" or self._row_group is not None:
             _refuse_other_mixing(self._own)
         if asked == "dense" or (asked == "auto" and not (on_cpu and self._own.reads_flat)):
             return None
-        return blocks_of if on_cpu or self.config.algorithm.model.dtype == "float32" else variable_of
+        read: Reader = blocks_of if on_cpu or self.config.algorithm.model.dtype == "float32" else variable_of
+        return read if self._row_group is None else self._row_group.reader(read)
 
     @property
     def reads_flat(self) -> bool:
@@ -107,16 +111,21 @@ class TokenLearner(OwnSteps):
 
     def _forward(self, packed: Packed) -> Scores:
         """Forward through the wrapper of DDP or FSDP."""
-        scores: Scores = self.module[DEFAULT_MODULE_ID](inputs(packed))
+        return self._scores(self.module[DEFAULT_MODULE_ID], packed)
+
+    def _scores(self, module: Any, packed: Packed) -> Scores:
+        if self._row_group is not None:
+            return self._row_group.scores(module, packed)
+        scores: Scores = module(inputs(packed))
         return scores
 
     def _under_reference(self, packed: Packed) -> Scores:
         assert self._reference is not None
         if self._reference is not self._own:
-            return {"logp_K": self._reference(inputs(packed))["logp_K"]}
+            return {"logp_K": self._scores(self._reference, packed)["logp_K"]}
         without_adapters(self._own.lm, enabled=False)
         try:
-            return {"logp_K": self._own(inputs(packed))["logp_K"]}
+            return {"logp_K": self._scores(self._own, packed)["logp_K"]}
         finally:
             without_adapters(self._own.lm, enabled=True)
 
@@ -157,8 +166,11 @@ class TokenLearner(OwnSteps):
     def _make_module(self) -> Any:
         """Shard before the optimizer is created: sharding replaces the parameters."""
         made = super()._make_module()
+        sees = made[DEFAULT_MODULE_ID].vision is not None
+        if sees and self.config.algorithm.learners.sequence_parallel > 1:
+            raise ConfigError("learners.sequence_parallel and a model that sees: use learners.sequence_parallel=1.")
         if self._is_sharded:
-            if made[DEFAULT_MODULE_ID].vision is not None:
+            if sees:
                 raise ConfigError("learners.sharding='fsdp' and a model that sees: use learners.sharding=replicate.")
             sharding.shard(made[DEFAULT_MODULE_ID])
         return made
@@ -189,6 +201,8 @@ class TokenLearner(OwnSteps):
             teacher = open_teacher(self._own, self._teacher).to(self._device)
             if self.reads_flat:
                 _refuse_other_mixing(teacher)
+            if self._row_group is not None:
+                refuse_unshared(teacher.lm.config, self._row_group.size)
             return teacher
         if self.config.algorithm.model.lora is not None:
             return self._own

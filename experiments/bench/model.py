@@ -6,7 +6,7 @@ Settings are plain attributes here (`SimpleNamespace`), because LoomRL's own cla
 import asyncio
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -88,7 +88,7 @@ PEAK_TFLOPS = {
 
 
 def build_model(size: ModelSize) -> PreTrainedModel:
-    """A Llama of that size with random but fixed weights."""
+    """A Llama of that size with random but fixed weights, which depend on the kind of device."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=size.vocabulary,
@@ -100,7 +100,8 @@ def build_model(size: ModelSize) -> PreTrainedModel:
         max_position_embeddings=size.prompt + size.answer,
         tie_word_embeddings=True,
     )
-    model: Any = LlamaForCausalLM(config)
+    with torch.device(size.device):  # a CPU takes ten seconds to draw half a billion numbers
+        model: Any = LlamaForCausalLM(config)
     return cast(PreTrainedModel, model.to(device=size.device, dtype=getattr(torch, size.dtype)))
 
 
@@ -127,31 +128,37 @@ def engine_rate(engine: TorchEngine, size: ModelSize, concurrent: int) -> float:
 
 
 class BenchLesson:
-    """Random attempts for one optimizer step, with the ways to learn from them."""
+    """Attempts for one optimizer step, random ones unless they are given, with the ways to learn from them."""
 
-    def __init__(self, size: ModelSize, *, read: Reader | None = None) -> None:
+    def __init__(self, size: ModelSize, *, read: Reader | None = None, samples: Sequence[Sample] | None = None) -> None:
         rng = np.random.default_rng(1)
         self._size = size
         self._read = read
-        self._samples = [_attempt(rng, size, index // size.group) for index in range(size.samples)]
+        self._samples = samples or [_attempt(rng, size, index // size.group) for index in range(size.samples)]
         settings: Any = SimpleNamespace(epochs=1, minibatches=1, micro_batch_tokens=size.micro_batch_tokens)
         sizes = [sample.size for sample in self._samples]
         ((step,),) = plan_update(sizes, optimizer=settings, learners=1, rng=rng, flat=read is not None)
         self._step: UpdateStep = step
+        self.targets = step.targets
+        """Tokens that are learnt."""
         self.tokens = sum(len(s.ids_T) for s in self._samples)
         """Without padding."""
 
     def gradients(self, forward: Callable[[dict[str, Tensor | None]], Scores], device: Any) -> float:
         """Accumulate the gradients of the step; returns the mean log-probability of its targets."""
         total = 0.0
-        for micro_batch in self._step.micro_batches:
-            batch = TokenBatch.of(self._samples, micro_batch, device, read=self._read)
+        for batch in self.batches(device):
             logp_K = forward(inputs(batch.packed))["logp_K"]
             clip: Any = SimpleNamespace(low=0.2, high=0.2, dual=None)
             loss_K, _ = policy_loss(logp_K, logp_K.detach(), batch.packed.columns["advantage"], clip=clip)
-            (loss_K.sum() / self._step.targets).backward()
+            (loss_K.sum() / self.targets).backward()
             total += float(logp_K.detach().sum())
-        return total / self._step.targets
+        return total / self.targets
+
+    def batches(self, device: Any) -> Iterator[TokenBatch]:
+        """The step's micro-batches as tensors."""
+        for micro_batch in self._step.micro_batches:
+            yield TokenBatch.of(self._samples, micro_batch, device, read=self._read)
 
     def flops(self, model: nn.Module) -> float:
         """Floating-point operations of the step: matrix products only, without recomputation."""
@@ -159,7 +166,7 @@ class BenchLesson:
         lookup = size.vocabulary * size.hidden
         body = sum(p.numel() for p in model.parameters()) - lookup
         attention = 6 * size.layers * size.hidden * sum(len(s.ids_T) ** 2 for s in self._samples)
-        return 6.0 * (body * self.tokens + lookup * self._step.targets) + attention
+        return 6.0 * (body * self.tokens + lookup * self.targets) + attention
 
 
 def learner_rate(

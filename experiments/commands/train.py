@@ -1,5 +1,6 @@
 """`loomrl train`, `evaluate`, `show` and `sweep`: experiments, and what becomes of them."""
 
+import gc
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,6 +38,7 @@ def train(
     """Train: curriculum → rollouts → hub → lease → learn → publish → checkpoint and ack, until a stopping rule
     applies.
     """
+    gc.set_threshold(50_000)  # imports make a million objects to keep: looking for garbage among them takes 0.7 CPU s
     from loomrl.experiments.shipped import TRAINED, assumed, resolve
 
     said = with_store(words)

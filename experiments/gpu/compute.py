@@ -6,7 +6,7 @@ Axes: K tokens, H hidden size, V vocabulary.
 import asyncio
 import platform
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,13 +46,13 @@ TINY = ModelSize(
     heads=4,
     kv_heads=2,
     intermediate=128,
-    vocabulary=16_384,
+    vocabulary=4096,
     prompt=16,
     answer=16,
-    requests=32,
-    concurrent=16,
+    requests=16,
+    concurrent=4,
     samples=16,
-    rounds=2,
+    rounds=1,
     micro_batch_tokens=1024,
     dtype="bfloat16",
     device="cuda",
@@ -65,10 +65,10 @@ def model_size(size: ModelSize = HALF_BILLION, *, cpu: bool, tiny: bool) -> Mode
     return replace(size, device="cpu", dtype="float32") if cpu else size
 
 
-def describe(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+def describe(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """The machine and the versions; `gpu` is None if there is none or it is not used."""
     seen = torch.cuda.is_available()
-    return {
+    yield {
         **machine("cuda" if seen else "cpu"),
         "python": platform.python_version(),
         "transformers": transformers.__version__,
@@ -80,20 +80,21 @@ def describe(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     }
 
 
-def learner(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+def learner(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """Whole optimizer steps in every way to make them, and the machine's rate at one large matrix product."""
-    return _learner(model_size(cpu=cpu, tiny=tiny), WAYS)
+    yield from _learner(model_size(cpu=cpu, tiny=tiny), WAYS)
 
 
-def learner_small(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+def learner_small(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """The same with the shape of SmolLM2-135M."""
-    ways = {name: WAYS[name] for name in ("dense", "compiled", "compiled_group")}
-    return _learner(model_size(replace(SMOLLM2, rounds=3), cpu=cpu, tiny=tiny), ways)
+    names = ("dense",) if tiny else ("dense", "compiled", "compiled_group")  # tiny ones have one shape
+    ways = {name: WAYS[name] for name in names}
+    yield from _learner(model_size(replace(SMOLLM2, rounds=3), cpu=cpu, tiny=tiny), ways)
 
 
-def _learner(size: ModelSize, ways: Mapping[str, "Way"]) -> dict[str, Any]:
+def _learner(size: ModelSize, ways: Mapping[str, "Way"]) -> Iterator[dict[str, Any]]:
     """The first way is the proved one. Ways that fail, or learn something else, keep no other from being measured."""
-    size = replace(size, vocabulary=min(size.vocabulary, 1024), rounds=1) if size.hidden == TINY.hidden else size
+    size = replace(size, vocabulary=min(size.vocabulary, 1024)) if size.hidden == TINY.hidden else size
     model = build_model(size)
     if size.device == "cpu":
         stand_in.install()
@@ -110,12 +111,14 @@ def _learner(size: ModelSize, ways: Mapping[str, "Way"]) -> dict[str, Any]:
             found[name] = _measure(model, replace(size, **way.size), way)
             if not way.size:
                 _compare(found[name], found["dense"], 1e-5 if size.dtype == "float32" else 2e-2)
+            yield {name: found[name]}
         except Exception as error:  # noqa: BLE001 - the boundary
             failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     measured = _product_tflops(size, 512 if size.device == "cpu" else 8192)
     best = max(way["learner_model_tflops_per_s"] for way in found.values())
-    said = {"ok": False, "error": failed} if failed else {}
-    return {**found, "product_tflops": round(measured, 3), "share_of_product": round(best / measured, 3), **said}
+    yield {"product_tflops": round(measured, 3), "share_of_product": round(best / measured, 3)}
+    if failed:
+        raise ArithmeticError("; ".join(f"{name}: {cause}" for name, cause in failed.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +169,16 @@ def _product_tflops(size: ModelSize, width: int) -> float:
     return 2 * width**3 / statistics.median(time_call(lambda: a @ b, size.device) for _ in range(10)) / 1e12
 
 
-def engine(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+def engine(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """Sampled tokens per second of the torch engine, and its difference in log-probabilities from a plain pass."""
-    return _engines(TorchEngine, cpu=cpu, tiny=tiny)
+    yield _engine(TorchEngine, model_size(replace(HALF_BILLION, rounds=1), cpu=cpu, tiny=tiny))
+    yield {"smollm2": _engine(TorchEngine, model_size(SMOLLM2, cpu=cpu, tiny=tiny))}
 
 
-def engine_graphs(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+def engine_graphs(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """The same of the engine whose steps are CUDA graphs; on a CPU they are made one operation at a time."""
-    return _engines(GraphEngine, cpu=cpu, tiny=tiny)
-
-
-def _engines(kind: type[TorchEngine], *, cpu: bool, tiny: bool) -> dict[str, Any]:
-    found = _engine(kind, model_size(cpu=cpu, tiny=tiny))
-    return {**found, "smollm2": _engine(kind, model_size(SMOLLM2, cpu=cpu, tiny=tiny))}
+    yield _engine(GraphEngine, model_size(cpu=cpu, tiny=tiny))
+    yield {"smollm2": _engine(GraphEngine, model_size(SMOLLM2, cpu=cpu, tiny=tiny))}
 
 
 def _engine(kind: type[TorchEngine], size: ModelSize) -> dict[str, Any]:
@@ -263,7 +263,7 @@ class Trial:
     gradient_KH: torch.Tensor
 
 
-def chunked_loss(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+def chunked_loss(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """Peak memory and seconds of forward and backward through the output embedding, in chunks and all at once."""
     size = model_size(cpu=cpu, tiny=tiny)
     tokens = min(8192, size.micro_batch_tokens)
@@ -278,7 +278,7 @@ def chunked_loss(*, cpu: bool, tiny: bool) -> dict[str, Any]:
     bound = 1e-4 if cpu else 0.05
     if not (apart <= bound and gradient <= bound):
         raise ArithmeticError(f"chunks and whole differ: log-probabilities by {apart:.2g}, gradients by {gradient:.2g}")
-    return {
+    yield {
         "tokens": tokens,
         "logits_mib": round(tokens * size.vocabulary * 4 / 2**20),
         "trials": [{"chunk": t.chunk, "s": round(t.seconds, 4), "peak_mib": round(t.peak_mib)} for t in trials],

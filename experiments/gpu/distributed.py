@@ -37,7 +37,7 @@ def group_of_one(device: str) -> Iterator[None]:
             dist.destroy_process_group()
 
 
-def process_group(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+def process_group(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """Cost of a reduction and a broadcast of a model's weights in a group of one: calls only, without transfer."""
     size = model_size(cpu=cpu, tiny=tiny)
     with group_of_one(size.device):
@@ -50,7 +50,7 @@ def process_group(*, cpu: bool, tiny: bool) -> dict[str, Any]:
         weights = [p.detach() for p in build_model(size).parameters()]
         broadcast_s = statistics.median(time_call(lambda: _broadcast(weights), size.device) for _ in range(5))
         moved = x.numel() * x.element_size()
-        return {
+        yield {
             "backend": dist.get_backend(),
             "all_reduce_s": round(reduce_s, 6),
             "all_reduce_gb_per_s": round(moved / reduce_s / 1e9, 1),
@@ -79,11 +79,12 @@ class Sharded(nn.Module):
         return score(self.lm, batch)
 
 
-def fsdp(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+def fsdp(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """One optimizer step plain and under FSDP2: log-probabilities and gradient agree; seconds and memory of both."""
     size = model_size(cpu=cpu, tiny=tiny)
     with group_of_one(size.device):
         plain = _steps(size, wrap=False)
+        yield {"plain": plain}
         wrapped = _steps(size, wrap=True)
     bound = 1e-2 if size.dtype == "bfloat16" else 1e-5
     for name in ("mean_logp", "gradient_norm"):
@@ -93,7 +94,7 @@ def fsdp(*, cpu: bool, tiny: bool) -> dict[str, Any]:
             raise ArithmeticError(f"{name} is {ours} under FSDP2 and {theirs} without")
     if not wrapped["sharded"] == wrapped["tensors"] == plain["tensors"]:
         raise ArithmeticError(f"{wrapped['sharded']} of {wrapped['tensors']} tensors were sharded")
-    return {"plain": plain, "fsdp": wrapped, "fsdp_over_plain_s": round(wrapped["step_s"] / plain["step_s"], 2)}
+    yield {"fsdp": wrapped, "fsdp_over_plain_s": round(wrapped["step_s"] / plain["step_s"], 2)}
 
 
 def _steps(size: ModelSize, *, wrap: bool) -> dict[str, Any]:

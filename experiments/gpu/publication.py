@@ -5,6 +5,7 @@ The reader imports only this file and torch.
 
 import statistics
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,7 +18,7 @@ AT_ONCE = 1 << 24
 PATIENCE_S = 60.0
 
 
-def publication(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+def publication(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """Seconds from new weights until another process has its own copy, each one verified by its checksum."""
     from loomrl.experiments.bench.model import build_model, settle
     from loomrl.experiments.gpu.compute import model_size
@@ -43,7 +44,7 @@ def publication(*, cpu: bool, tiny: bool) -> dict[str, Any]:
         reader.join(PATIENCE_S)
     finally:
         reader.kill()
-    return {
+    yield {
         "weights_mib": round(flat.numel() * flat.element_size() / 2**20, 1),
         "first_visible_s": round(first_s, 4),
         "visible_s": round(statistics.median(seconds), 5),

@@ -594,8 +594,6 @@ class Experiment(Training):
             cause = f"engine.kind={self.engine.kind}, whose engines keep their caches: set kind=torch"
         elif not self.environments:
             cause = "no environment, so that no engine samples: name one"
-        elif self.asynchronous:
-            cause = f"hub.max_staleness={self.hub.max_staleness}, where rollouts and learning overlap: set 0"
         elif isinstance(self.algorithm, LanguageAlgorithm):
             runners = self.placement.runner.gpus
             learners = self.algorithm.learners.gpus

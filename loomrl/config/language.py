@@ -218,6 +218,9 @@ class Learners(Config):
     """Samples of a forward pass in one row without masks, in which a prompt that several share is read once (flat), or
     in padded rows with masks (dense). `auto`: flat on CPUs; dense on GPUs, where flat has not been run yet, and for
     models that mix tokens otherwise than by attention."""
+    sequence_parallel: PositiveInt = 1
+    """Learners that share each flat row, with a slice of its tokens each, for rows too long for one: a divisor of
+    `count` and of the model's key-value heads. Not run on a GPU yet."""
     compile: bool = False
     """Compile the layers (`torch.compile`), for faster steps after a slow first one. Not run on a GPU yet."""
 
@@ -227,6 +230,11 @@ class Learners(Config):
             raise ValueError(f"sharding=fsdp needs count of at least 2, got {self.count}")
         if self.sharding == "fsdp" and self.compression != "none":
             raise ValueError(f"compression={self.compression} has no effect with sharding=fsdp: leave it out")
+        together = self.sequence_parallel
+        if together > 1 and (self.count < together or self.count % together):
+            raise ValueError(f"sequence_parallel={together} needs a multiple of it as count, got {self.count}")
+        if together > 1 and (self.attention == "dense" or (self.attention == "auto" and self.gpus)):
+            raise ValueError(f"sequence_parallel={together} needs attention=flat")
         if self.compile and (not self.gpus or self.attention != "flat" or self.sharding == "fsdp"):
             raise ValueError("compile=true needs gpus, attention=flat and sharding=replicate")
         return self

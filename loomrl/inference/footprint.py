@@ -32,15 +32,13 @@ class ModelShape:
         model = skeleton_of(config, trust_remote_code=trust_remote_code)
         head = model.get_output_embeddings()
         linear = [part for part in model.modules() if isinstance(part, nn.Linear) and part is not head]
-        queries = getattr(text, "num_attention_heads", None) or 1
-        heads = getattr(text, "num_key_value_heads", None) or queries
-        width = getattr(text, "head_dim", None) or text.hidden_size // queries
+        width = getattr(text, "head_dim", None) or text.hidden_size // _queries(text)
         return cls(
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             layers=text.num_hidden_layers,
             hidden=text.hidden_size,
             intermediate=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-            keys=heads * width,
+            keys=key_heads(config) * width,
             vocabulary=text.vocab_size,
             adapted=sum(part.in_features + part.out_features for part in linear),
         )
@@ -52,3 +50,13 @@ class ModelShape:
     def engine_bytes(self, dtype: str) -> int:
         """The weights in an engine while it is opened, without pages of their file, which the system can drop."""
         return 6 * self.parameters * BYTES[dtype] // 5
+
+
+def key_heads(config: Any) -> int:
+    """The heads of keys in a layer of a model with this configuration."""
+    text = config.get_text_config()
+    return getattr(text, "num_key_value_heads", None) or _queries(text)
+
+
+def _queries(text: Any) -> int:
+    return getattr(text, "num_attention_heads", None) or 1

@@ -167,6 +167,10 @@ class Metric(StrEnum):
 
     ENGINE_TOKENS_PER_S = "throughput/engine_tokens_per_s", "Tokens the engines generated per second of rollout."
     LEARNER_TOKENS_PER_S = "throughput/learner_tokens_per_s", "Tokens learnt from per second of learning, per epoch."
+    IDLE = (
+        "throughput/idle",
+        "Share of an update, without its evaluation and checkpoint, in which neither engines nor learner computed.",
+    )
     UPDATES_PER_S = "throughput/updates_per_s", "Updates from logged episodes per second."
     ENV_STEPS_PER_S = "throughput/env_steps_per_s", "Environment steps per second of the whole update."
 

@@ -133,10 +133,12 @@ def _optimizer() -> list[Panel]:
 
 def _effort() -> list[Panel]:
     speeds = {"engine": Metric.ENGINE_TOKENS_PER_S, "learner": Metric.LEARNER_TOKENS_PER_S}
+    shared = {"neither computes": Metric.IDLE, "both do": Metric.OVERLAP}
     lengths = {"written": Metric.LENGTH_ACTION, "read": Metric.LENGTH_PROMPT}
     return [
         _panel("Environment steps per second", Metric.ENV_STEPS_PER_S),
         Panel("Tokens per second", "Generated while attempting, learnt from while learning.", speeds),
+        Panel("Engines and learner", "Shares of an update, without its evaluation.", shared, (0, 1), percent),
         Panel("Tokens of an attempt", "Written by the policy, and read by it.", lengths),
     ]
 

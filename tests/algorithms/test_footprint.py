@@ -113,6 +113,18 @@ def test_a_training_that_does_not_fit_is_refused_with_what_is_needed_and_what_wo
         planned(monkeypatch, tmp_path, 0.5)
 
 
+def test_learners_that_share_rows_have_a_part_of_the_activations_each(tmp_path: Path) -> None:
+    learners = {"algorithm.learners.count": 2}
+    alone, shared = (
+        learner_parts(
+            LanguageConfig.of(experiment(tmp_path, **learners, **more)).resolved, ModelShape.of(shaped()), 8192
+        )
+        for more in ({}, {"algorithm.learners.sequence_parallel": 2})
+    )
+    assert shared.pop("activations") < 0.51 * alone.pop("activations")
+    assert shared == alone
+
+
 def test_learner_and_engines_that_take_turns_need_the_larger_of_both(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -97,6 +97,30 @@ class TestRollouts:
         mixed = [line for line in history if 0 < line[Metric.STALENESS_MEAN] < line[Metric.STALENESS_MAX]]
         assert mixed
 
+    def test_engines_pause_while_a_learner_of_the_same_memory_steps_and_attempts_go_on_across_it(
+        self, tmp_path: Path, begin: Callable[..., Any]
+    ) -> None:
+        changes = {"environments": [{"id": UNEVEN, "families": ["slow"]}], "rollout.concurrency": 24}
+        algo = begin(n=2, **changes, **{"train.updates": 4, "placement.colocated": True})
+        step = algo._update
+        sampled: list[tuple[int, int]] = []
+
+        def watched(*args: Any) -> Any:
+            before = algo._runners.request_work()()[0]
+            metrics = step(*args)
+            time.sleep(0.3)
+            sampled.append((before, algo._runners.request_work()()[0]))
+            return metrics
+
+        algo._update = watched
+        history = train(algo)
+        assert sampled[0][0] < sampled[-1][0]
+        assert all(before == after for before, after in sampled)
+        assert all(line[Metric.OVERLAP] < 0.1 and 0 <= line[Metric.IDLE] < 1 for line in history)
+        assert max(line[Metric.STALENESS_MAX] for line in history) > 0
+        assert any(t.first_version < t.last_version for t in stored(tmp_path))
+        assert not any(line[Metric.FAILURES] for line in history)
+
     def test_runner_that_dies_in_flight_costs_no_attempt(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
         changes = {"environments": [{"id": UNEVEN, "families": ["slow"]}], "rollout.runners": 2, "train.updates": 4}
         algo = begin(n=3, **changes, **{"rollout.concurrency": 32})

@@ -89,11 +89,11 @@ FAMILIES = st.lists(
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "windows"])
-@pytest.mark.parametrize("read", [blocks_of, variable_of])
+@pytest.mark.parametrize("read", [blocks_of, variable_of, None])
 @settings(max_examples=6)
 @given(families=FAMILIES, seed=st.integers(0, 2))
-def test_a_flat_row_gives_each_sample_the_scores_and_gradients_that_it_has_alone(
-    name: str, read: Reader, families: list[tuple[int, list[int]]], seed: int
+def test_a_flat_or_dense_row_gives_each_sample_the_scores_and_gradients_that_it_has_alone(
+    name: str, read: Reader | None, families: list[tuple[int, list[int]]], seed: int
 ) -> None:
     samples = attempts(families)
     flat = tuple(int(index) for index in np.random.default_rng(seed).permutation(len(samples))) if seed else None

@@ -13,7 +13,7 @@ from ray.cluster_utils import Cluster
 
 from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.resources import ensure_room, parts_of
+from loomrl.algorithms.resources import ensure_room, needed_cpus, parts_of
 from loomrl.errors import ClusterError, ConfigError
 from loomrl.experiments.shipped import resolve
 from loomrl.own_ray import authenticated
@@ -67,7 +67,7 @@ def test_language_runners_and_learner_are_told_their_places(tmp_path: Path) -> N
         ("rollout.runners=2", 2, {"CPU": 1, "GPU": 0.5, "rollout": 1}),
         ("algorithm.learners.count=1", 1, {"CPU": 3, "GPU": 0}),
     ]
-    assert config.needed_cpus == 5
+    assert needed_cpus(config) == 5
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,21 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from loomrl.experiments.bench.model import build_model
+from loomrl.experiments.gpu import update
 from loomrl.experiments.gpu.check import PARTS
+from loomrl.experiments.gpu.compute import model_size
+from loomrl.experiments.gpu.update import STEPS
 
 ROOT = Path(__file__).parent.parent.parent
-ABSENT = ("ray", "vllm", "pydantic", "msgspec", "xxhash", "zstandard", "sqlalchemy", "gymnasium")
+ABSENT = ("ray", "vllm", "pydantic", "msgspec", "zstandard", "sqlalchemy", "gymnasium", "sklearn")
 HIDE = f"""
 import sys
 from importlib.machinery import PathFinder
@@ -27,22 +34,28 @@ PLANTED = """
 import ctypes, time
 
 def poor(*, cpu, tiny):
-    return {"gpu": None, "torch": "2", "cuda": None}
+    yield {"gpu": None, "torch": "2", "cuda": None}
 
 def machine(*, cpu, tiny):
-    return {"gpu": "planted"}
+    yield {"gpu": "planted"}
 
 def good(*, cpu, tiny):
-    return {"figure": 7}
+    yield {"figure": 7}
 
 def bad(*, cpu, tiny):
+    yield {"half": 1}
     raise ValueError("out of luck")
 
 def dead(*, cpu, tiny):
+    yield {"half": 2}
     ctypes.string_at(0)
 
 def slow(*, cpu, tiny):
+    yield {"half": 3}
     time.sleep(60)
+
+def late(*, cpu, tiny):
+    yield {"figure": 8}
 """
 
 
@@ -55,47 +68,90 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def figures(part: Callable[..., Iterator[dict[str, Any]]]) -> dict[str, Any]:
+    """The figures of a part of the rehearsal, made here."""
+    return {name: figure for found in part(cpu=True, tiny=True) for name, figure in found.items()}
+
+
+def check_updates(ways: dict[str, Any]) -> None:
+    assert [*ways][:3] == ["synchronous", "turns", "streams"]
+    for name in [*ways][:3]:
+        assert ways[name]["update_tokens_per_s"] > 10
+        assert 0 <= ways[name]["idle"] < 1
+        assert (ways[name]["drift"] or 0) < 1e-5
+    assert ways["synchronous"]["drift"] > 0
+    assert ways["synchronous"]["overlap"] == 0
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_updates_by_every_way_of_sharing_a_device_learn_from_what_the_present_weights_say() -> None:
+    check_updates(figures(update.update))
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_engines_without_new_weights_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = {name: tensor.clone() for name, tensor in build_model(model_size(cpu=True, tiny=True)).state_dict().items()}
+    monkeypatch.setattr(update, "RATE", 1e-2)
+    monkeypatch.setattr(update.Learner, "weights", lambda self: first)
+    with pytest.raises(ArithmeticError, match="apart over the same weights"):
+        figures(update.update)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_curves_are_apart_where_the_computation_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert figures(update.curves)["apart"] == {"loss": 0, "mean_logp": 0}
+    plain = update.Learner.step
+    number = count()
+    monkeypatch.setattr(update.Learner, "step", lambda self, samples: plain(self, samples[next(number) // STEPS :]))
+    with pytest.raises(ArithmeticError, match="losses are apart"):
+        figures(update.curves)
+
+
+@pytest.mark.slow
 @pytest.mark.system
-@pytest.mark.parametrize("only", [["learner", "process_group"], pytest.param(list(PARTS), marks=pytest.mark.slow)])
-def test_rehearsal_goes_through_its_parts_with_little_more_than_torch(checkout: Path, only: list[str]) -> None:
+def test_rehearsal_goes_through_all_parts_with_little_more_than_torch(checkout: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
-    words = f"--cpu --tiny --only {' '.join(only)}"
-    command = ["make", "-s", "gpu-check", f"PYTHON={sys.executable}", f"ARGS={words}"]
+    command = ["make", "-s", "gpu-check", f"PYTHON={sys.executable}", "ARGS=--cpu --tiny"]
     done = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["rehearsal"]
     assert found["failed"] == []
-    assert list(found["parts"]) == only
     parts = found["parts"]
-    ways = parts["learner"]
-    assert ways["dense"]["learner_tokens_per_s"] > 100
-    assert ways["dense"]["learner_model_tflops_per_s"] > 0
-    assert ways["flat"]["gradient_norm"] == pytest.approx(ways["dense"]["gradient_norm"], rel=1e-5)
-    assert ways["flat"]["graphs"] == 0
-    assert [ways[name]["graphs"] for name in ways if name.startswith("compiled")] == [1, 1, 1]
+    assert parts.keys() == PARTS.keys()
     assert parts["process_group"]["backend"] == "gloo"
     assert found["machine"]["torch"]
     assert found["date"]
-    if "engine" in only:
-        for each in (parts["engine"], parts["engine_graphs"], parts["engine_graphs"]["smollm2"]):
-            assert each["engine_tokens_per_s"] > 100
-            assert each["drift_max"] < 1e-4
-            assert each["same_tokens"] == 1
-        assert parts["chunked_loss"]["trials"][-1]["peak_mib"] >= parts["chunked_loss"]["logits_mib"]
-        assert parts["fsdp"]["fsdp"]["sharded"] == parts["fsdp"]["plain"]["tensors"] > 0
-        assert parts["publication"]["verified"] == 6
+    check_updates(parts["update"])
+    for each in (parts["engine"], parts["engine_graphs"], parts["engine_graphs"]["smollm2"]):
+        assert each["engine_tokens_per_s"] > 100
+        assert each["drift_max"] < 1e-4
+        assert each["same_tokens"] == 1
+    assert parts["chunked_loss"]["trials"][-1]["peak_mib"] >= parts["chunked_loss"]["logits_mib"]
+    assert parts["fsdp"]["fsdp"]["sharded"] == parts["fsdp"]["plain"]["tensors"] > 0
+    assert parts["publication"]["verified"] == 6
+    learnt = parts["learner"]
+    assert learnt["dense"]["learner_tokens_per_s"] > 100
+    assert learnt["dense"]["learner_model_tflops_per_s"] > 0
+    assert learnt["flat"]["gradient_norm"] == pytest.approx(learnt["dense"]["gradient_norm"], rel=1e-5)
+    assert learnt["flat"]["graphs"] == 0
+    assert [learnt[name]["graphs"] for name in learnt if name.startswith("compiled")] == [1, 1, 1]
+    losses = parts["curves"]["float32"]["loss"]
+    assert sorted(losses, reverse=True) == losses
+    assert len(losses) == 5
 
 
 @pytest.mark.system
-def test_a_part_that_fails_keeps_no_other_from_running_and_no_gpu_is_said_at_once(tmp_path: Path) -> None:
+def test_a_part_that_fails_keeps_its_figures_and_no_other_from_running_and_no_gpu_is_said_at_once(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "planted.py").write_text(PLANTED)
     script = """
 import sys
 from loomrl.experiments.gpu import check as gpu_check
 gpu_check.MACHINE = "planted:machine"
-gpu_check.PARTS = {name: f"planted:{name}" for name in ("bad", "dead", "slow", "good")}
-print(gpu_check.main(["--limit-s", "3"]))
+gpu_check.PARTS = {name: f"planted:{name}" for name in ("bad", "dead", "good", "slow", "late")}
+print(gpu_check.main(["--within-s", "6"]))
 gpu_check.MACHINE = "planted:poor"
 print(gpu_check.main([]), file=sys.stderr)
 """
@@ -104,11 +160,13 @@ print(gpu_check.main([]), file=sys.stderr)
     *report, status = done.stdout.splitlines()
     found = json.loads("\n".join(report))
     assert status == "1"
-    assert found["failed"] == ["bad", "dead", "slow"]
+    assert found["failed"] == ["bad", "dead", "slow", "late"]
     assert found["parts"]["good"]["figure"] == 7
+    assert [found["parts"][name]["half"] for name in ("bad", "dead", "slow")] == [1, 2, 3]
     assert found["parts"]["bad"]["error"] == "ValueError: out of luck"
     assert "exit code -11" in found["parts"]["dead"]["error"]
-    assert "no result after 3 s" in found["parts"]["slow"]["error"]
+    assert "its time was up" in found["parts"]["slow"]["error"]
+    assert "not begun" in found["parts"]["late"]["error"]
     *_, refusal, status = done.stderr.splitlines()
     assert status == "2"
     assert "no GPU" in refusal

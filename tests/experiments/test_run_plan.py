@@ -9,7 +9,8 @@ import pytest
 from loomrl.config import Experiment
 from loomrl.errors import ConfigError
 from loomrl.experiments import plan
-from loomrl.experiments.plan import find_plan, plan_run, smallest_improvement
+from loomrl.experiments.plan import plan_run, smallest_improvement
+from loomrl.experiments.planned import find_plan
 from loomrl.experiments.probe import Probed
 from loomrl.experiments.shipped import resolve_any
 from loomrl.run.record import begin_run

@@ -9,7 +9,7 @@ from sqlalchemy import make_url
 from loomrl.algorithms.language import lesson as language
 from loomrl.config import HubConfig
 from loomrl.errors import ConfigError, StoreError
-from loomrl.experiments.plan import keep_plan
+from loomrl.experiments.planned import keep_plan
 from loomrl.experiments.train import render, resumed, train
 from loomrl.hub import GroupPlan, open_hub
 from loomrl.load import dump

@@ -99,6 +99,7 @@ class TorchEngine(Engine):
         self._rows = Rows(slots=slots, context=context)
         self._waiting: deque[OpenRequest] = deque()
         self._stale = False
+        self._paused = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pump: asyncio.Task[None] | None = None
 
@@ -157,10 +158,14 @@ class TorchEngine(Engine):
         opened = OpenRequest(request, turn, asyncio.get_running_loop().create_future(), feed, adapter, form)
         opened.answer.add_done_callback(lambda _: turn.end())
         self._waiting.append(opened)
+        self._start()
+        return opened
+
+    def _start(self) -> None:
+        """See to it that steps are made."""
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(self._on_stop)
-        return opened
 
     @override
     async def _apply(self, sealed: Sealed) -> None:
@@ -189,6 +194,8 @@ class TorchEngine(Engine):
             self._unsound = str(error)
             self._fail(self._unsound.rstrip("."))
             raise
+        if self._paused:
+            self._go_on()
 
     @property
     @override
@@ -238,8 +245,27 @@ class TorchEngine(Engine):
 
     def release(self) -> None:
         """Give the cache's memory back until the next request; nothing while one is open."""
+        if not self._rows.opened and not self._waiting:
+            self._free()
+
+    def pause(self) -> None:
+        """Make no step until other weights come, and give the cache's memory back. Open requests wait, and then go on
+        from the tokens they have.
+        """
+        self._paused = True
+        self._stale = True
+        for opened in self._rows.opened:
+            opened.turn.end()
+        self._free()
+
+    def _go_on(self) -> None:
+        self._paused = False
+        for opened in self._rows.opened:
+            opened.turn.begin()
         if self._rows.opened or self._waiting:
-            return
+            self._start()
+
+    def _free(self) -> None:
         network = self._open_network()
         network.release()
         if network.model.device.type == "cuda":
@@ -278,7 +304,7 @@ class TorchEngine(Engine):
     async def _run(self) -> None:
         """Step while there is work; no request is left without an answer."""
         await self._gather()
-        while self._waiting or self._rows.opened:
+        while not self._paused and (self._waiting or self._rows.opened):
             is_new = self._step_safely()
             is_read = any(opened.feed is not None for opened in self._rows.opened)
             for _ in range(TURNS if is_new or is_read else 1):
@@ -296,7 +322,7 @@ class TorchEngine(Engine):
 
     def _on_stop(self, pump: asyncio.Task[None]) -> None:
         """Fail open requests if the task was cancelled before its first step, in which case no `finally` would run."""
-        if self._pump is pump:
+        if self._pump is pump and (pump.cancelled() or not self._paused):
             self._fail("the engine's task was cancelled")
 
     def _step_safely(self) -> bool:

@@ -110,10 +110,15 @@ class GraphEngine(TorchEngine):
         return self._settle(row_N, flight.drawn.read()[:, column_N], flight.version_N[column_N])
 
     @override
-    def release(self) -> None:
-        if not self._rows.opened:
-            self._static.forget()  # before what the graphs point to is anybody's
-        super().release()
+    def pause(self) -> None:
+        with torch.inference_mode():
+            self._land()
+        super().pause()
+
+    @override
+    def _free(self) -> None:
+        self._static.forget()  # before what the graphs point to is anybody's
+        super()._free()
 
     @override
     async def close(self) -> None:
