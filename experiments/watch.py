@@ -18,6 +18,8 @@ from loomrl.store import open_store
 from loomrl.telemetry.number import figure
 from loomrl.telemetry.progress import progress
 
+FRAMES = 256
+"""Most frames of an episode."""
 STUCK_S = 60.0
 """Seconds of a step after which the command says what it waits for."""
 ROWS = 20
@@ -44,19 +46,16 @@ def watch(
     experiment: ControlExperiment, name: str, *, episodes: int, explore: bool = False, file: Path | None = None
 ) -> Watched:
     """Play the evaluation's first episodes. A film is refused where it was asked for and cannot be made."""
-    frames = experiment.evaluation.film
     if file is not None:
         refuse_form(file)
     with open_store(experiment.store_url) as db:
         _, policy, version = find_acts(name, experiment.judged_in.settings, db)
     with open_scene(experiment) as (environments, reason):
-        if not frames:
-            reason = "evaluation.film=0 keeps none. Set how many frames of an episode it has at most"
         if reason is not None and file is not None:
             raise ConfigError(f"film={str(file)!r}: {reason}; without --film its steps are shown.")
         films = []
         for number in range(episodes):
-            take = take_of(experiment, number, frames=frames, explore=explore)
+            take = take_of(experiment, number, frames=FRAMES, explore=explore)
             with (
                 progress(f"watch {name}", take.max_steps or 0, only_if_long=True) as report,
                 stacks_if_stuck(WAITS, STUCK_S) as alive,

@@ -147,7 +147,7 @@ def watch(
     """Watch a control policy: an episode as a film, and its actions, values and rewards step by step.
 
     The first word is a RUN or RUN/NUMBER, which plays in the run's own environment, or an experiment for --policy.
-    evaluation.film=FRAMES bounds the film, evaluation.max_steps=STEPS the episode.
+    evaluation.max_steps=STEPS bounds the episode.
     """
     from loomrl.config import ControlExperiment
     from loomrl.experiments.shipped import judged_words

@@ -261,7 +261,7 @@ def _renderer(world: Any) -> Draw | None:
 
 def _rate(world: Any) -> float:
     """Steps a second, as its author says."""
-    rate = world.metadata.get("render_fps")
+    rate = getattr(world, "metadata", {}).get("render_fps")
     return float(rate) if isinstance(rate, int | float) and rate > 0 else 30.0
 
 
