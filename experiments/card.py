@@ -3,7 +3,6 @@ was trained, how to use it.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from loomrl.record.catalogue import evaluation_summary
 from loomrl.run.version import experiment_of
 from loomrl.store import LoomDB
 from loomrl.store.policies import EVALUATIONS, Evaluation
-from loomrl.store.runs import RUNS
+from loomrl.store.runs import POLICIES, RUNS
 from loomrl.store.view.metrics import sample_metrics
 from loomrl.telemetry.metric import Metric
 from loomrl.types import PolicyVersion
@@ -43,12 +42,20 @@ model = AutoModelForCausalLM.from_pretrained(".")
 }
 
 
-def write_card(version: PolicyVersion, db: LoomDB, folder: Path) -> None:
-    """Write the card into the folder of an exported version, whose film may be there; one that is there stays."""
+def write_card(id: str, db: LoomDB, folder: Path) -> None:
+    """Write the card into the folder of this exported version, unless there is one; a control policy that has no film
+    plays for one, if its environment is installed here.
+    """
     if (folder / CARD).exists():
         return
+    version = POLICIES.require(db, id)
     experiment = experiment_of(version, db)
-    evaluation = next(iter(EVALUATIONS.latest(db, policy=version.id, limit=1)), None)
+    if isinstance(experiment, ControlExperiment) and not (folder / GIF).is_file():
+        from loomrl.control.policy import ControlPolicy
+        from loomrl.experiments.evaluate_control import keep_film
+
+        keep_film(ControlPolicy.load(folder), experiment, folder)
+    evaluation = next(iter(EVALUATIONS.latest(db, policy=id, limit=1)), None)
     is_drawn = _draw_curve(version, db, experiment, folder / CURVE)
     header = to_yaml(_header(version, experiment, evaluation))
     body = _body(version, db, experiment, evaluation, folder, is_drawn=is_drawn)
@@ -63,7 +70,7 @@ def _environments(experiment: AnyExperiment) -> list[str]:
     return [each.id for each in experiment.environments]
 
 
-def _header(version: PolicyVersion, experiment: AnyExperiment, evaluation: Evaluation | None) -> Mapping[str, Any]:
+def _header(version: PolicyVersion, experiment: AnyExperiment, evaluation: Evaluation | None) -> dict[str, Any]:
     names = _environments(experiment)
     is_control = isinstance(experiment, ControlExperiment)
     header: dict[str, Any] = {"library_name": "loomrl" if is_control else "transformers"}

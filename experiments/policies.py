@@ -16,7 +16,6 @@ from loomrl.config import (
     Sampling,
     ScriptedPolicy,
 )
-from loomrl.control.episode import GIF
 from loomrl.errors import ConfigError, unknown
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.files import is_file
@@ -193,15 +192,6 @@ def exported(
             policy.to_onnx(folder / "policy.onnx")
         if stable_baselines:
             theirs.write(policy, folder)
-    from loomrl.experiments.card import write_card
-
-    experiment = experiment_of(version, db)
-    if isinstance(experiment, ControlExperiment) and not (folder / GIF).is_file():
-        from loomrl.control.policy import ControlPolicy
-        from loomrl.experiments.evaluate_control import keep_film
-
-        keep_film(ControlPolicy.load(folder), experiment, folder)
-    write_card(version, db, folder)
     return version.id
 
 

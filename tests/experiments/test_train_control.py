@@ -17,6 +17,7 @@ from loomrl.config import ControlExperiment
 from loomrl.config.sweep import Choice, Sweep
 from loomrl.errors import ArtifactError, ClusterError, ConfigError, RunTaken, StoreError
 from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.card import write_card
 from loomrl.experiments.evaluate_control import evaluate_control, idle_return
 from loomrl.experiments.notebook.agentic import AgenticRLSystem
 from loomrl.experiments.policies import exported
@@ -103,8 +104,8 @@ def test_the_film_of_a_runs_end_is_in_its_checkpoint_in_the_console_and_in_its_c
     settings = experiment(tmp_path, **{"environment.entry_point": "tests.control.test_film:Drawn", "train.steps": 512})
     result = train(settings, run="r")
     with open_store(settings.store_url) as db:
-        exported("r", db, tmp_path / "last")
-        exported("r/0", db, tmp_path / "first")
+        for name, folder in (("r", "last"), ("r/0", "first")):
+            write_card(exported(name, db, tmp_path / folder), db, tmp_path / folder)
         assert file_of(POLICIES.require(db, "r/0"), db, "film/film.gif") is None
         film = file_of(POLICIES.require(db, result.policy), db, "film/film.gif")
     assert film is not None
