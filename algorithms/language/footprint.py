@@ -17,7 +17,7 @@ from loomrl.algorithms.language.begin import wants_reference
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.score import LOGITS_AT_ONCE
 from loomrl.algorithms.language.sequence import refuse_unshared
-from loomrl.config import Architecture, TorchEngineConfig
+from loomrl.config import Architecture, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.language import AUTO, MOST_TOKENS
 from loomrl.errors import ConfigError
 from loomrl.inference.footprint import BYTES, ModelShape
@@ -90,6 +90,10 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
     processes = 1 + resolved.algorithm.learners.count + experiment.rollout.runners
     parts = {f"learner's {name}": learners * size for name, size in learner_parts(resolved, shape, tokens).items()}
     parts["processes"] = PROCESS * -(-processes // machines)
+    if experiment.placement.colocated and isinstance(experiment.engine, VllmEngineConfig):
+        asleep = parts.pop("learner's activations")
+        awake = shape.parameters * BYTES[resolved.algorithm.model.dtype] + (experiment.engine.memory_gb or 0) * 2**30
+        parts["learner's activations or engine"] = max(asleep, awake)
     if experiment.environments and isinstance(experiment.engine, TorchEngineConfig):
         open_attempts = min(
             experiment.rollout.concurrency,
@@ -107,6 +111,23 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
         else:
             parts["engine's cache"] = cache
     return Footprint(parts)
+
+
+def bound_memory(resolved: Resolved, *, learns: bool) -> None:
+    """Let this process take no more of a GPU than the others leave it, where learner and engines take turns. Then the
+    process that needs more than was planned is the one that fails.
+    """
+    if resolved.experiment.placement.colocated:
+        shape = ModelShape.of(config_of(resolved.origin, trust_remote_code=resolved.model.trust_remote_code))
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(max(0.0, 1 - held(resolved, shape, by_learner=not learns) / total))
+
+
+def held(resolved: Resolved, shape: ModelShape, *, by_learner: bool) -> float:
+    """Bytes that learners, or engines, hold while the others are at work."""
+    by_turns = ("processes", "learner's activations or engine's cache", "learner's activations or engine")
+    parts = footprint(resolved, shape, LEAST_TOKENS).parts.items()
+    return sum(size for name, size in parts if name not in by_turns and name.startswith("learner's") == by_learner)
 
 
 def _lent(resolved: Resolved, shape: ModelShape) -> float:

@@ -21,6 +21,7 @@ from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import LanguageWork, TokenBatch, gather, inputs
 from loomrl.algorithms.language.eight_bit import EightBitAdamW
 from loomrl.algorithms.language.flat import blocks_of, variable_of
+from loomrl.algorithms.language.footprint import bound_memory
 from loomrl.algorithms.language.lora import Adapter, additions, base_weights, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, open_teacher
 from loomrl.algorithms.language.packing import Packed, Reader, Sample, UpdateStep
@@ -40,6 +41,8 @@ class TokenLearner(OwnSteps):
     @override
     def build(self) -> None:
         """Build, and shard the model if configured."""
+        if self.config.algorithm.learners.gpus:
+            bound_memory(self.config.resolved, learns=True)
         super().build()
         self._reference: LanguageModule | None = None
         self._sums: dict[str, list[Any]] = {}
