@@ -124,6 +124,8 @@ def test_switching_the_kind_drops_what_belonged_to_the_old_variant() -> None:
         (["algorithm.sampling.entropies=true", "engine.kind=vllm"],
          ["entropies=true has no effect with engine.kind=vllm", "kind=torch"]),
         (["engine.graphs=true"], ["engine.graphs=true has no effect with placement.runner.gpus=0", "leave graphs out"]),
+        (["placement.colocated=true", "rollout.runners=1", "rollout.publish_every=2", "hub.max_staleness=2",
+          "train.checkpoint_every=2"], ["has no effect with rollout.publish_every=2", "Set 1"]),
         (["placement.colocated=true", "engine.kind=vllm"],
          ["colocated=true has no effect with engine.kind=vllm, engine.gpus=0", "sleeps on GPUs", "or kind=torch"]),
         (["placement.colocated=true", "engine.kind=vllm", "engine.gpus=1", "engine.memory_gb=4"],

@@ -106,8 +106,8 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
         parts["engine's weights"] = runners * shape.engine_bytes(dtype)
         if experiment.placement.colocated:
             activations = parts.pop("learner's activations")
-            lent = _lent(resolved, shape)
-            parts["learner's activations or engine's cache"] = max(activations, cache + lent)
+            loan = _loan_bytes(resolved, shape)
+            parts["learner's activations or engine's cache"] = max(activations, cache + loan)
         else:
             parts["engine's cache"] = cache
     return Footprint(parts)
@@ -120,17 +120,19 @@ def bound_memory(resolved: Resolved, *, learns: bool) -> None:
     if resolved.experiment.placement.colocated:
         shape = ModelShape.of(config_of(resolved.origin, trust_remote_code=resolved.model.trust_remote_code))
         total = torch.cuda.mem_get_info()[1]
-        torch.cuda.set_per_process_memory_fraction(max(0.0, 1 - held(resolved, shape, by_learner=not learns) / total))
+        torch.cuda.set_per_process_memory_fraction(
+            max(0.0, 1 - resident_bytes(resolved, shape, by_learner=not learns) / total)
+        )
 
 
-def held(resolved: Resolved, shape: ModelShape, *, by_learner: bool) -> float:
+def resident_bytes(resolved: Resolved, shape: ModelShape, *, by_learner: bool) -> float:
     """Bytes that learners, or engines, hold while the others are at work."""
     by_turns = ("processes", "learner's activations or engine's cache", "learner's activations or engine")
     parts = footprint(resolved, shape, LEAST_TOKENS).parts.items()
     return sum(size for name, size in parts if name not in by_turns and name.startswith("learner's") == by_learner)
 
 
-def _lent(resolved: Resolved, shape: ModelShape) -> float:
+def _loan_bytes(resolved: Resolved, shape: ModelShape) -> float:
     """Bytes of the published weights that a learner keeps for engines until its next step."""
     if not resolved.lends:
         return 0.0

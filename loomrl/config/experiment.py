@@ -598,6 +598,8 @@ class Experiment(Training):
         elif isinstance(engine, VllmEngineConfig) and (not engine.gpus or self.asynchronous):
             sleeps = f"engine.gpus={engine.gpus:g} and hub.max_staleness={self.hub.max_staleness}"
             cause = f"engine.kind=vllm, {sleeps}: vLLM sleeps on GPUs, in turns. Set gpus and 0, or kind=torch"
+        elif self.asynchronous and self.rollout.publish_every > 1:
+            cause = f"rollout.publish_every={self.rollout.publish_every}: a paused engine waits for weights. Set 1"
         elif isinstance(self.algorithm, LanguageAlgorithm):
             name = "engine.gpus" if isinstance(engine, VllmEngineConfig) else "placement.runner.gpus"
             gpus = engine.gpus if isinstance(engine, VllmEngineConfig) else self.placement.runner.gpus
