@@ -63,6 +63,9 @@ REMEDIES: tuple[tuple[str, Any], ...] = (
     ("algorithm.model.dtype", "bfloat16"),
 )
 """Settings that lower the memory, the least change first."""
+STEP_OR_CACHE = "learner's step or engine's cache"
+STEP_OR_ENGINE = "learner's step or engine"
+"""Memory that is used by turns: by a learner for its activations and gradients, or by engines."""
 FILLED = 0.5
 """Share of the context that an attempt fills on average; the engine's cache takes memory as it is filled."""
 
@@ -91,9 +94,8 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
     parts = {f"learner's {name}": learners * size for name, size in learner_parts(resolved, shape, tokens).items()}
     parts["processes"] = PROCESS * -(-processes // machines)
     if experiment.placement.colocated and isinstance(experiment.engine, VllmEngineConfig):
-        asleep = parts.pop("learner's activations")
         awake = shape.parameters * BYTES[resolved.algorithm.model.dtype] + (experiment.engine.memory_gb or 0) * 2**30
-        parts["learner's activations or engine"] = max(asleep, awake)
+        parts[STEP_OR_ENGINE] = max(_pop_step(parts), awake)
     if experiment.environments and isinstance(experiment.engine, TorchEngineConfig):
         open_attempts = min(
             experiment.rollout.concurrency,
@@ -105,12 +107,16 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
         cache = runners * shape.cache_bytes(resolved.algorithm.model.context, dtype) * rows
         parts["engine's weights"] = runners * shape.engine_bytes(dtype)
         if experiment.placement.colocated:
-            activations = parts.pop("learner's activations")
             loan = _loan_bytes(resolved, shape)
-            parts["learner's activations or engine's cache"] = max(activations, cache + loan)
+            parts[STEP_OR_CACHE] = max(_pop_step(parts), cache + loan)
         else:
             parts["engine's cache"] = cache
     return Footprint(parts)
+
+
+def _pop_step(parts: dict[str, float]) -> float:
+    """Bytes that a learner needs while it steps, taken out of its parts."""
+    return parts.pop("learner's activations") + parts.pop("learner's gradients")
 
 
 def bound_memory(resolved: Resolved, *, learns: bool) -> None:
@@ -127,7 +133,7 @@ def bound_memory(resolved: Resolved, *, learns: bool) -> None:
 
 def resident_bytes(resolved: Resolved, shape: ModelShape, *, by_learner: bool) -> float:
     """Bytes that learners, or engines, hold while the others are at work."""
-    by_turns = ("processes", "learner's activations or engine's cache", "learner's activations or engine")
+    by_turns = ("processes", STEP_OR_CACHE, STEP_OR_ENGINE)
     parts = footprint(resolved, shape, LEAST_TOKENS).parts.items()
     return sum(size for name, size in parts if name not in by_turns and name.startswith("learner's") == by_learner)
 
@@ -187,7 +193,8 @@ def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[st
     else:
         trained = shape.adapted * model.lora.rank / shards
         parts["weights"] = whole * number + 4 * trained
-    parts["gradients and AdamW"] = (4 + STATES[resolved.algorithm.optimizer.states]) * trained
+    parts["AdamW"] = STATES[resolved.algorithm.optimizer.states] * trained
+    parts["gradients"] = 4 * trained
     kept = 4 if number == 4 else NARROW
     layer = kept * (HIDDEN * shape.hidden + INTERMEDIATE * shape.intermediate + KEYS * shape.keys)
     layer *= 1 if model.lora is None else ADDED

@@ -143,7 +143,8 @@ class TokenLearner(OwnSteps):
         return sharding.accumulating(self.module[DEFAULT_MODULE_ID], more)
 
     def release(self) -> None:
-        """Give back what torch holds in reserve on a GPU: engines in other processes need it."""
+        """Give back the gradients, and what torch holds in reserve on a GPU: engines need it."""
+        self.get_optimizer(DEFAULT_MODULE_ID).zero_grad(set_to_none=True)
         if self._device.type == "cuda":
             torch.cuda.ipc_collect()
             torch.cuda.empty_cache()
