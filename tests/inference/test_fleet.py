@@ -111,9 +111,9 @@ def test_engines_that_gave_their_caches_back_answer_again_and_take_weights(fleet
             assert not ray.get(actor.__ray_call__.remote(sleeping))
 
 
-async def sleeping(actor: Any) -> bool:
-    """True if vLLM takes no step. Its CPU build keeps the memory."""
-    return bool(await actor._engine._llm.is_sleeping())
+def sleeping(actor: Any) -> bool:
+    """True if vLLM was told to sleep, and not to wake up: it takes no step. Its CPU build keeps the memory."""
+    return bool(actor._engine._asleep)
 
 
 def test_a_build_of_vllm_that_cannot_sleep_is_refused(folder: Path) -> None:
