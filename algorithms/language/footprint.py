@@ -5,6 +5,7 @@ The factors of activations are fitted to peaks of real learners, by `tests/algor
 
 import json
 import logging
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,8 +18,8 @@ from loomrl.algorithms.language.begin import wants_reference
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.score import LOGITS_AT_ONCE
 from loomrl.algorithms.language.sequence import refuse_unshared
-from loomrl.config import Architecture, TorchEngineConfig
-from loomrl.config.language import AUTO, MOST_TOKENS
+from loomrl.config import Architecture, TorchEngineConfig, VllmEngineConfig
+from loomrl.config.language import AUTO, MOST_ON_GPU, MOST_TOKENS
 from loomrl.errors import ConfigError
 from loomrl.inference.footprint import BYTES, ModelShape
 from loomrl.inference.gguf import model_folder
@@ -51,15 +52,22 @@ ADDED_AGAIN = 9.0
 """Layers' worth of activations at the peak of a pass that computes layers twice; with low-rank additions."""
 LOGITS = 4.0
 """Copies of a pass's logits at the peak."""
+STATES = {"float32": 8.0, "8bit": 2.1}
+"""Bytes of AdamW's averages of a number; in 8 bits with their scales."""
 REMEDIES: tuple[tuple[str, Any], ...] = (
     ("algorithm.kl.watch", False),
     ("placement.colocated", True),
     ("rollout.concurrency", 16),
-    ("algorithm.model.gradient_checkpointing", True),
+    ("algorithm.model.recompute", "selective"),
+    ("algorithm.model.recompute", "full"),
+    ("algorithm.optimizer.states", "8bit"),
     ("algorithm.model.lora", {}),
     ("algorithm.model.dtype", "bfloat16"),
 )
 """Settings that lower the memory, the least change first."""
+STEP_OR_CACHE = "learner's step or engine's cache"
+STEP_OR_ENGINE = "learner's step or engine"
+"""Memory that is used by turns: by a learner for its activations and gradients, or by engines."""
 FILLED = 0.5
 """Share of the context that an attempt fills on average; the engine's cache takes memory as it is filled."""
 
@@ -87,6 +95,9 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
     processes = 1 + resolved.algorithm.learners.count + experiment.rollout.runners
     parts = {f"learner's {name}": learners * size for name, size in learner_parts(resolved, shape, tokens).items()}
     parts["processes"] = PROCESS * -(-processes // machines)
+    if experiment.placement.colocated and isinstance(experiment.engine, VllmEngineConfig):
+        awake = shape.parameters * BYTES[resolved.algorithm.model.dtype] + (experiment.engine.memory_gb or 0) * 2**30
+        parts[STEP_OR_ENGINE] = max(_pop_step(parts), awake)
     if experiment.environments and isinstance(experiment.engine, TorchEngineConfig):
         open_attempts = min(
             experiment.rollout.concurrency,
@@ -98,11 +109,44 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
         cache = runners * shape.cache_bytes(resolved.algorithm.model.context, dtype) * rows
         parts["engine's weights"] = runners * shape.engine_bytes(dtype)
         if experiment.placement.colocated:
-            activations = parts.pop("learner's activations")
-            parts["learner's activations or engine's cache"] = max(activations, cache)
+            loan = _loan_bytes(resolved, shape)
+            parts[STEP_OR_CACHE] = max(_pop_step(parts), cache + loan)
         else:
             parts["engine's cache"] = cache
     return Footprint(parts)
+
+
+def _pop_step(parts: dict[str, float]) -> float:
+    """Bytes that a learner needs while it steps, taken out of its parts."""
+    return parts.pop("learner's activations") + parts.pop("learner's gradients")
+
+
+def bound_memory(resolved: Resolved, *, learns: bool) -> None:
+    """Let this process take no more of a GPU than the others leave it, where learner and engines take turns. Then the
+    process that needs more than was planned is the one that fails.
+    """
+    if resolved.experiment.placement.colocated:
+        shape = ModelShape.of(config_of(resolved.origin, trust_remote_code=resolved.model.trust_remote_code))
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(
+            max(0.0, 1 - resident_bytes(resolved, shape, by_learner=not learns) / total)
+        )
+
+
+def resident_bytes(resolved: Resolved, shape: ModelShape, *, by_learner: bool) -> float:
+    """Bytes that learners, or engines, hold while the others are at work."""
+    by_turns = ("processes", STEP_OR_CACHE, STEP_OR_ENGINE)
+    parts = footprint(resolved, shape, LEAST_TOKENS).parts.items()
+    return sum(size for name, size in parts if name not in by_turns and name.startswith("learner's") == by_learner)
+
+
+def _loan_bytes(resolved: Resolved, shape: ModelShape) -> float:
+    """Bytes of the published weights that a learner keeps for engines until its next step."""
+    if not resolved.lends:
+        return 0.0
+    model = resolved.algorithm.model
+    adapted = 0 if model.lora is None else shape.adapted * model.lora.rank
+    return 4.0 * adapted if adapted else shape.parameters * BYTES[model.dtype]
 
 
 def shape_of(resolved: Resolved, db: LoomDB) -> ModelShape:
@@ -151,16 +195,20 @@ def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[st
     else:
         trained = shape.adapted * model.lora.rank / shards
         parts["weights"] = whole * number + 4 * trained
-    parts["gradients and AdamW"] = 12 * trained
+    parts["AdamW"] = STATES[resolved.algorithm.optimizer.states] * trained
+    parts["gradients"] = 4 * trained
     kept = 4 if number == 4 else NARROW
     layer = kept * (HIDDEN * shape.hidden + INTERMEDIATE * shape.intermediate + KEYS * shape.keys)
     layer *= 1 if model.lora is None else ADDED
     each = layer * shape.layers
-    if model.gradient_checkpointing:
+    if model.recompute == "selective":
+        products = 6.0 * shape.hidden + 2.5 * (shape.intermediate + shape.keys)
+        each = min(each, layer + number * products * shape.layers)
+    if model.recompute == "full":
         again = AGAIN if model.lora is None else ADDED_AGAIN
         each = layer * min(again, shape.layers) + kept * shape.hidden * shape.layers
-    logits = 4 * LOGITS * min(own * shape.vocabulary, LOGITS_AT_ONCE["cpu"])
-    parts["activations"] = own * each + logits
+    at_once = LOGITS_AT_ONCE["cuda" if resolved.algorithm.learners.gpus else "cpu"]
+    parts["activations"] = own * each + 4 * LOGITS * min(own * shape.vocabulary, at_once)
     return parts
 
 
@@ -168,25 +216,29 @@ def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = N
     """The tokens of a forward pass: as the settings say, or as many as fit into the free memory, by default this
     machine's.
 
-    A ConfigError if the training does not fit, with what would. Only memory that can be seen from here is judged: not
-    that of GPUs on other machines.
+    A ConfigError if the training does not fit, with what would. `free` is a GPU's if learners have one. Of memory that
+    cannot be seen from here, that of GPUs on other machines, nothing is judged.
     """
     asked = resolved.algorithm.optimizer.micro_batch_tokens
     gpus = resolved.algorithm.learners.gpus
-    if gpus and not torch.cuda.is_available():
-        return MOST_TOKENS if asked == AUTO else asked
+    most = MOST_TOKENS * resolved.algorithm.learners.sequence_parallel
+    if free is None and gpus and not torch.cuda.is_available():
+        return most if asked == AUTO else asked
     if free is None:
-        share = 1.0 if resolved.experiment.placement.colocated else min(1.0, gpus)
-        free = share * torch.cuda.mem_get_info()[0] if gpus else free_memory()
+        free = torch.cuda.mem_get_info()[0] if gpus else free_memory()
+    if gpus and not resolved.experiment.placement.colocated:
+        free *= gpus
     if asked != AUTO:
         _refuse_larger(resolved, shape, asked, free)
         return asked
-    tokens = MOST_TOKENS
-    while tokens > LEAST_TOKENS and _needed(resolved, shape, tokens) > SPARED * free:
-        tokens //= 2
+    # coarse on CPUs, whose free memory depends on other processes: the same seed should learn the same again
+    doubled = [LEAST_TOKENS << n for n in range((most // LEAST_TOKENS).bit_length())]
+    sizes = range(LEAST_TOKENS, MOST_ON_GPU * most // MOST_TOKENS + 1, LEAST_TOKENS) if gpus else doubled
+    fitting = bisect_right(sizes, SPARED * free, key=lambda tokens: _needed(resolved, shape, tokens))
+    tokens = sizes[max(0, fitting - 1)]
     _refuse_larger(resolved, shape, tokens, free)
     _log.log(
-        logging.INFO if tokens == MOST_TOKENS else logging.WARNING,
+        logging.INFO if tokens >= most else logging.WARNING,
         "optimizer.micro_batch_tokens=%d, as fits into %.1f GB of free memory",
         tokens,
         free / GB,
@@ -219,11 +271,8 @@ def _refuse_larger(resolved: Resolved, shape: ModelShape, tokens: int, free: flo
 
 def _remedy(resolved: Resolved, shape: ModelShape, free: float) -> str:
     """The settings with which it fits, added one by one until it does."""
-    said = (
-        []
-        if resolved.algorithm.optimizer.micro_batch_tokens == AUTO
-        else ["algorithm.optimizer.micro_batch_tokens=auto"]
-    )
+    is_auto = resolved.algorithm.optimizer.micro_batch_tokens == AUTO
+    said: dict[str, Any] = {} if is_auto else {"algorithm.optimizer.micro_batch_tokens": AUTO}
     changed = resolved
     for path, value in REMEDIES:
         if said and _needed(changed, shape, LEAST_TOKENS) <= SPARED * free:
@@ -231,8 +280,8 @@ def _remedy(resolved: Resolved, shape: ModelShape, free: float) -> str:
         smaller = _with(changed, path, value)
         if smaller is not None and _needed(smaller, shape, LEAST_TOKENS) < _needed(changed, shape, LEAST_TOKENS):
             changed = smaller
-            said.append(f"{path}={str(value).lower() if isinstance(value, bool) else value}")
-    settings = " ".join(said)
+            said[path] = str(value).lower() if isinstance(value, bool) else value
+    settings = " ".join(f"{path}={value}" for path, value in said.items())
     if said and _needed(changed, shape, LEAST_TOKENS) <= free:
         return f"It fits with {settings}."
     return f"Take a smaller model or a larger machine: with {settings or 'any setting'} it does not fit either."

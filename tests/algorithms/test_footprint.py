@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loomrl.algorithms.language import footprint as sizes
 from loomrl.algorithms.language.build import build_tokenizer
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.language.footprint import GB, PROCESS, fitting_tokens, footprint, learner_parts
+from loomrl.algorithms.language.footprint import (
+    GB,
+    PROCESS,
+    STEP_OR_CACHE,
+    STEP_OR_ENGINE,
+    bound_memory,
+    fitting_tokens,
+    footprint,
+    learner_parts,
+)
 from loomrl.config import Experiment
 from loomrl.errors import ConfigError
 from loomrl.inference.footprint import ModelShape
@@ -68,10 +78,12 @@ SHAPES = {
 CASES: list[tuple[str, int, int, dict[str, Any]]] = [
     ("narrow", 2048, 1024, {}),
     ("narrow", 1024, 256, {"dtype": "bfloat16"}),
-    ("narrow", 2048, 256, {"lora": {"rank": 8}, "gradient_checkpointing": True}),
+    ("narrow", 2048, 256, {"lora": {"rank": 8}, "recompute": "full"}),
     ("wide", 1024, 128, {}),
     ("wide", 2048, 512, {}),
-    ("wide", 2048, 256, {"gradient_checkpointing": True}),
+    ("wide", 2048, 256, {"recompute": "full"}),
+    ("wide", 2048, 256, {"recompute": "selective"}),
+    ("wide", 2048, 256, {"recompute": "selective", "dtype": "bfloat16"}),
     ("wide", 1024, 256, {"lora": {"rank": 16}}),
     ("wide", 1024, 256, {"lora": {"rank": 16}, "dtype": "bfloat16"}),
     ("words", 512, 128, {}),
@@ -97,7 +109,7 @@ def test_a_pass_has_as_many_tokens_as_fit_into_what_is_free(monkeypatch: pytest.
     chosen = {free: planned(monkeypatch, tmp_path, free) for free in (12, 18, 30, 100)}
     assert sorted(chosen.values()) == [*chosen.values()]
     assert 256 <= chosen[12] < chosen[18] < chosen[30] < chosen[100] == 16_384
-    leaner = planned(monkeypatch, tmp_path, 12, **{"algorithm.model.gradient_checkpointing": True})
+    leaner = planned(monkeypatch, tmp_path, 12, **{"algorithm.model.recompute": "full"})
     assert leaner > chosen[12]
 
 
@@ -111,6 +123,21 @@ def test_a_training_that_does_not_fit_is_refused_with_what_is_needed_and_what_wo
         planned(monkeypatch, tmp_path, 20, **{TOKENS: 100_000})
     with pytest.raises(ConfigError, match="Take a smaller model or a larger machine"):
         planned(monkeypatch, tmp_path, 0.5)
+
+
+def test_a_gpu_is_filled_and_not_only_halved_into(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sizes.torch.cuda, "is_available", lambda: True)
+    chosen = []
+    for free in (20, 40, 60, 1000):
+        monkeypatch.setattr(sizes.torch.cuda, "mem_get_info", lambda free=free: (free * GB, 80 * GB))
+        chosen.append(planned(monkeypatch, tmp_path, 0, **{"algorithm.learners.gpus": 1.0}))
+        resolved = LanguageConfig.of(experiment(tmp_path, **{"algorithm.learners.gpus": 1.0})).resolved
+        needed = [
+            sum(learner_parts(resolved, ModelShape.of(shaped()), chosen[-1] + more).values()) for more in (0, 256)
+        ]
+        assert needed[0] <= 0.9 * free * GB < needed[1] or chosen[-1] == 131_072
+    assert chosen == sorted({*chosen})
+    assert chosen[-1] == 131_072
 
 
 def test_learners_that_share_rows_have_a_part_of_the_activations_each(tmp_path: Path) -> None:
@@ -133,9 +160,9 @@ def test_learner_and_engines_that_take_turns_need_the_larger_of_both(
         footprint(LanguageConfig.of(experiment(tmp_path, **words, **more)).resolved, ModelShape.of(shaped()), 4096)
         for more in ({}, {"placement.colocated": True})
     )
-    larger = max(apart.parts["learner's activations"], apart.parts["engine's cache"])
-    assert by_turns.parts["learner's activations or engine's cache"] == larger
-    assert by_turns.total == apart.total - min(apart.parts["learner's activations"], apart.parts["engine's cache"])
+    step = apart.parts["learner's activations"] + apart.parts["learner's gradients"]
+    assert by_turns.parts[STEP_OR_CACHE] == max(step, apart.parts["engine's cache"])
+    assert by_turns.total == pytest.approx(apart.total - min(step, apart.parts["engine's cache"]))
     with pytest.raises(ConfigError, match=r"It fits with algorithm\.kl\.watch=false placement\.colocated=true"):
         planned(monkeypatch, tmp_path, 9.5, **words)
 
@@ -152,6 +179,39 @@ def test_one_gpu_holds_what_learner_and_engines_need_by_turns(monkeypatch: pytes
     assert planned(monkeypatch, tmp_path, 0, **words, **{"placement.colocated": True}) == 4096
     with pytest.raises(ConfigError, match=r"needs \d+\.\d GB, and 25\.0 GB of memory are free on the GPU"):
         planned(monkeypatch, tmp_path, 0, **{**words, "placement.colocated": True, "rollout.concurrency": 128})
+
+
+def test_on_one_gpu_a_process_may_take_what_the_other_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bounds: list[float] = []
+    monkeypatch.setattr(sizes.torch.cuda, "mem_get_info", lambda: (20 * GB, 25 * GB))
+    monkeypatch.setattr(sizes.torch.cuda, "set_per_process_memory_fraction", bounds.append)
+    shaped().save_pretrained(tmp_path / "model")
+    gpu = {
+        **{"rollout.runners": 1, "placement.runner.gpus": 0.5, "algorithm.learners.gpus": 0.5},
+        **{"algorithm.model.path": str(tmp_path / "model"), "algorithm.model.build": None},
+    }
+    for turns in (False, True):
+        resolved = LanguageConfig.of(experiment(tmp_path, **gpu, **{"placement.colocated": turns})).resolved
+        for learns in (True, False):
+            bound_memory(resolved, learns=learns)
+    shape = ModelShape.of(shaped())
+    parts = learner_parts(resolved, shape, 256)
+    kept = sum(parts.values()) - parts["activations"] - parts["gradients"]
+    assert bounds == pytest.approx([1 - shape.engine_bytes("float32") / (25 * GB), 1 - kept / (25 * GB)])
+    both = footprint(resolved, shape, 4096)
+    assert both.parts[STEP_OR_CACHE] >= 4 * shape.parameters  # those that it lends
+
+
+def test_vllm_that_sleeps_needs_its_weights_and_cache_or_the_learner_s_activations(tmp_path: Path) -> None:
+    words = {
+        **{"engine.kind": "vllm", "engine.gpus": 0.5, "engine.memory_gb": 4, "algorithm.learners.gpus": 0.5},
+        **{"placement.colocated": True, "algorithm.model.dtype": "bfloat16"},
+    }
+    shape = ModelShape.of(shaped())
+    found = footprint(LanguageConfig.of(experiment(tmp_path, **words)).resolved, shape, 256)
+    assert found.parts[STEP_OR_ENGINE] == 2 * shape.parameters + 4 * 2**30
 
 
 @pytest.mark.slow
@@ -204,6 +264,28 @@ class TestRun:
         assert held == [False] * 7
         assert kept._layers
         assert same(apart, weights(algo))
+        algo.stop()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("lora", [None, {"rank": 4}], ids=["all weights", "lora"])
+    def test_an_engine_in_another_process_reads_the_learner_s_memory_until_the_learner_steps(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict[str, int] | None
+    ) -> None:
+        words = {"train.updates": 3, "rollout.runners": 1, "algorithm.model.lora": lora}
+        apart = finish(build(tmp_path / "apart", **words))
+        algo = build(tmp_path / "turns", **words, **{"placement.colocated": True})
+        learner = algo.learner_group._learner
+        lent: list[bool] = []
+        for owner, name in ((algo, "_publish"), (learner, "learn")):
+            plain = getattr(owner, name)
+            monkeypatch.setattr(
+                owner, name, lambda *a, plain=plain: (plain(*a), lent.append(learner._lent is not None))[0]
+            )
+        train(algo)
+        assert lent == [True] + [False, True] * 3
+        assert same(apart, weights(algo))
+        ray.kill(algo._runners.actors[1], no_restart=False)  # the next one opens what is lent, too
+        assert all(one.failure is None for one in algo.trial("again", algo.experiment.evaluation))
         algo.stop()
 
     def test_the_number_is_on_record_and_a_resumed_run_keeps_it_on_a_machine_with_more(

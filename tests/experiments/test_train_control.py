@@ -31,7 +31,7 @@ from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
 from tests.console.console_support import Browser, charts_in, console
-from tests.experiments.runs import assert_goes_on, assert_same, places, stop_at
+from tests.experiments.runs import assert_goes_on, assert_same, places, stop_at, train_without_ray
 
 pytestmark = [pytest.mark.system, *MARKS]
 
@@ -134,6 +134,18 @@ def test_the_film_of_a_runs_end_is_in_its_checkpoint_in_the_console_and_in_its_c
         assert "data-src" not in browser.get("/policies/r/0").text
         assert browser.get("/film.gif?policy=r%2F0").status_code == 404
         assert browser.get("/film.gif?run=..%2Fr").status_code == 404
+
+
+HEAVY = {"transformers", "torch._dynamo", "matplotlib", "smart_open", "uvicorn", "wandb"}
+
+
+def test_a_run_of_one_process_starts_no_ray_and_equals_one_in_a_cluster_resumed_or_not(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, **{"train.steps": 1024, "evaluation.every": None, "evaluation.episodes": 2})
+    parts = [settings.override({"train.steps": 512}), settings]
+    assert not HEAVY & train_without_ray(*parts, run="alone")
+    for each in parts:
+        train(each, run="r")
+    assert_same(settings, "alone", "r")
 
 
 WRAPPED = [
