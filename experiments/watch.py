@@ -10,6 +10,7 @@ from rich.console import Console
 from loomrl.config import ControlExperiment
 from loomrl.control.episode import Episode
 from loomrl.control.film import film_episode, refuse_form, write_films
+from loomrl.control.play import MOST_STEPS
 from loomrl.errors import ConfigError
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.evaluate_control import find_acts, open_scene, take_of
@@ -57,7 +58,7 @@ def watch(
         for number in range(episodes):
             take = take_of(experiment, number, frames=FRAMES, explore=explore)
             with (
-                progress(f"watch {name}", take.max_steps or 0, only_if_long=True) as report,
+                progress(f"watch {name}", take.max_steps or MOST_STEPS, only_if_long=True) as report,
                 stacks_if_stuck(WAITS, STUCK_S) as alive,
             ):
 
