@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,7 @@ from rich.console import Console
 from loomrl.config import ControlExperiment
 from loomrl.config.control import Network
 from loomrl.control.episode import GIF, STEPS, Episode
-from loomrl.control.film import SIDE, Film, as_picture, film_episode, write_films
+from loomrl.control.film import RENDERED, SIDE, Film, as_picture, film_episode, write_films
 from loomrl.control.network import ActorCritic
 from loomrl.control.play import RandomPolicy, Scripted
 from loomrl.control.policy import ControlPolicy
@@ -157,6 +158,23 @@ def test_what_goes_wrong_while_it_is_watched_is_named(trouble: str, said: str, t
     asked = experiment(tmp_path, trouble=trouble, at=4 if "draw" in trouble or "size" in trouble else 3)
     with pytest.raises(EpisodeError, match=said):
         watch(asked, f"{HERE}:ones", episodes=1)
+
+
+def test_an_environment_that_hangs_while_it_is_watched_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = Event()
+    monkeypatch.setattr("loomrl.experiments.watch.STUCK_S", 0.05)
+    monkeypatch.setattr("faulthandler.dump_traceback", lambda **_: said.set())
+
+    def render(self: Any) -> Any:
+        said.wait(60)
+        return np.zeros((4, 4, 3), np.uint8)
+
+    monkeypatch.setattr(f"{HERE}.Drawn.render", render)
+    monkeypatch.setattr("loomrl.experiments.evaluate_control.open_filmed", lambda world: (world(RENDERED), None))
+    assert watch(experiment(tmp_path), f"{HERE}:ones", episodes=1).film is not None
+    assert "no progress for 0.05 s (LOOMRL_HANG_S): waiting for the environment's render." in capsys.readouterr().err
 
 
 def test_a_trouble_while_it_is_filmed_ends_no_evaluation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
