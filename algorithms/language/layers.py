@@ -6,12 +6,7 @@ from typing import Any, Literal
 import torch
 from torch.fx.experimental import _config as shapes
 from torch.nn.attention import varlen  # noqa: F401 - defines an operator
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-    noop_context_fn,
-)
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -43,9 +38,16 @@ def recompute_layers(lm: PreTrainedModel, extent: Literal["selective", "full"]) 
 
     Hugging Face's own switch works in training mode only.
     """
-    kept = partial(create_selective_checkpoint_contexts, _is_kept) if extent == "selective" else noop_context_fn
+    settings: dict[str, Any] = {"use_reentrant": False}
+    if extent == "selective":
+        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _is_kept)
     for layer in _layers(lm, "model.recompute"):
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, context_fn=kept)
+        layer.forward = partial(_recompute, layer.forward, settings)
+
+
+def _recompute(forward: Any, settings: Any, *args: Any, **kwargs: Any) -> Any:
+    """A frame of Python, without which `torch.compile` finds nothing to compile in a layer."""
+    return checkpoint(forward, *args, **settings, **kwargs)
 
 
 def _is_kept(context: Any, operator: Any, *args: Any, **_: Any) -> CheckpointPolicy:
