@@ -188,6 +188,7 @@ def test_compiled_layers_are_one_graph_for_rows_of_every_length_and_a_copy_has_w
     assert not torch.allclose(learnt(copied, samples, row, variable_of)[0], before)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor", "ignore:FSDP2-wrapped module")
 @pytest.mark.slow
 @pytest.mark.parametrize("extent", ["none", "selective", "full"])
 def test_compiled_layers_compute_the_same_in_shards_and_again_and_are_still_one_graph(extent: Any) -> None:
