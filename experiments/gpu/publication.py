@@ -28,7 +28,7 @@ def publication(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     flat = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype, device=size.device)
     if cpu:
         flat.share_memory_()
-    context: Any = torch.multiprocessing.get_context("spawn")
+    context: Any = torch.multiprocessing.get_context("fork" if cpu else "spawn")  # CUDA survives no fork
     ours, theirs = context.Pipe()
     reader = context.Process(target=read, args=(theirs,), daemon=True)
     reader.start()
