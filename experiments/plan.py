@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from loomrl.algorithms.language.footprint import GB, LEAST_TOKENS, fitting_tokens, footprint, shape_of
+from loomrl.algorithms.language.footprint import GB, LEAST_TOKENS, STATES, fitting_tokens, footprint, shape_of
 from loomrl.algorithms.language.resolved import Resolved, origin_of
 from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, Experiment, RewardModel
 from loomrl.config.language import AUTO
@@ -307,4 +307,5 @@ def _checkpoint(resolved: Resolved, shape: ModelShape) -> float:
     model = resolved.algorithm.model
     trained = shape.parameters if model.lora is None else shape.adapted * model.lora.rank
     held = 4 if model.lora is None else BYTES[model.dtype]
-    return shape.parameters * (BYTES[model.dtype] + held) + 8 * trained
+    averages = STATES[resolved.algorithm.optimizer.states] * trained
+    return shape.parameters * (BYTES[model.dtype] + held) + averages

@@ -51,11 +51,14 @@ ADDED_AGAIN = 9.0
 """Layers' worth of activations at the peak of a pass that computes layers twice; with low-rank additions."""
 LOGITS = 4.0
 """Copies of a pass's logits at the peak."""
+STATES = {"float32": 8.0, "8bit": 2.1}
+"""Bytes of AdamW's averages of a number; in 8 bits with their scales."""
 REMEDIES: tuple[tuple[str, Any], ...] = (
     ("algorithm.kl.watch", False),
     ("placement.colocated", True),
     ("rollout.concurrency", 16),
     ("algorithm.model.gradient_checkpointing", True),
+    ("algorithm.optimizer.states", "8bit"),
     ("algorithm.model.lora", {}),
     ("algorithm.model.dtype", "bfloat16"),
 )
@@ -99,10 +102,20 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
         parts["engine's weights"] = runners * shape.engine_bytes(dtype)
         if experiment.placement.colocated:
             activations = parts.pop("learner's activations")
-            parts["learner's activations or engine's cache"] = max(activations, cache)
+            lent = _lent(resolved, shape)
+            parts["learner's activations or engine's cache"] = max(activations, cache + lent)
         else:
             parts["engine's cache"] = cache
     return Footprint(parts)
+
+
+def _lent(resolved: Resolved, shape: ModelShape) -> float:
+    """Bytes of the published weights that a learner keeps for engines until its next step."""
+    if not resolved.lends:
+        return 0.0
+    model = resolved.algorithm.model
+    adapted = 0 if model.lora is None else shape.adapted * model.lora.rank
+    return 4.0 * adapted if adapted else shape.parameters * BYTES[model.dtype]
 
 
 def shape_of(resolved: Resolved, db: LoomDB) -> ModelShape:
@@ -151,7 +164,7 @@ def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[st
     else:
         trained = shape.adapted * model.lora.rank / shards
         parts["weights"] = whole * number + 4 * trained
-    parts["gradients and AdamW"] = 12 * trained
+    parts["gradients and AdamW"] = (4 + STATES[resolved.algorithm.optimizer.states]) * trained
     kept = 4 if number == 4 else NARROW
     layer = kept * (HIDDEN * shape.hidden + INTERMEDIATE * shape.intermediate + KEYS * shape.keys)
     layer *= 1 if model.lora is None else ADDED
@@ -168,16 +181,17 @@ def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = N
     """The tokens of a forward pass: as the settings say, or as many as fit into the free memory, by default this
     machine's.
 
-    A ConfigError if the training does not fit, with what would. Only memory that can be seen from here is judged: not
-    that of GPUs on other machines.
+    A ConfigError if the training does not fit, with what would. `free` is a GPU's if learners have one. Of memory that
+    cannot be seen from here, that of GPUs on other machines, nothing is judged.
     """
     asked = resolved.algorithm.optimizer.micro_batch_tokens
     gpus = resolved.algorithm.learners.gpus
-    if gpus and not torch.cuda.is_available():
+    if free is None and gpus and not torch.cuda.is_available():
         return MOST_TOKENS if asked == AUTO else asked
     if free is None:
-        share = 1.0 if resolved.experiment.placement.colocated else min(1.0, gpus)
-        free = share * torch.cuda.mem_get_info()[0] if gpus else free_memory()
+        free = torch.cuda.mem_get_info()[0] if gpus else free_memory()
+    if gpus and not resolved.experiment.placement.colocated:
+        free *= gpus
     if asked != AUTO:
         _refuse_larger(resolved, shape, asked, free)
         return asked

@@ -54,6 +54,7 @@ class LanguageLearner(TokenLearner):
         work: LanguageWork = share_of(training_data)
         self._weights_seq_no += 1
         self._sums = {}
+        self._lent = None
         with memory_errors_translated(self.config.algorithm.optimizer.micro_batch_tokens):
             self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), work.rate)
             self.learn(work)

@@ -28,6 +28,7 @@ from loomrl.config import (
     LanguageWeave,
     Reinforce,
     Remote,
+    TorchEngineConfig,
 )
 from loomrl.files import scratch
 from loomrl.inference.chat import ChatTemplate, name_objectives
@@ -83,6 +84,17 @@ class Resolved:
     def temperature(self) -> float:
         """The temperature of the learner's distribution: that of sampling, or 1 for sft, which learns from others."""
         return 1.0 if isinstance(self.algorithm, SFT) else self.algorithm.sampling.temperature or 1.0
+
+    @property
+    def lends(self) -> bool:
+        """True if engines read new weights in the learner's memory: they are in other processes, there is one learner,
+        and they are done with each version before it steps.
+        """
+        experiment = self.experiment
+        in_turns = experiment.rollout.publish_every == 1 and not experiment.asynchronous
+        alone = self.algorithm.learners.count < 2 and in_turns
+        apart = isinstance(experiment.engine, TorchEngineConfig) and experiment.rollout.runners > 0
+        return experiment.placement.colocated and alone and apart
 
     @property
     def origin(self) -> Path:

@@ -4,10 +4,11 @@ import asyncio
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import ray
 from ray.rllib.env.env_runner import EnvRunner
@@ -31,6 +32,7 @@ from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import open_vision
+from loomrl.inference.weights.loan import Loan
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.process import stacks_on_signal
 from loomrl.run.version import fetch_base
@@ -174,6 +176,8 @@ class LanguageRunner(EnvRunner, Checkpointable):
             device=_device(self.config),
             trust_remote_code=trusts,
         )
+        self._past_engines = WeakSet[TorchEngine]()
+        """Those of past versions, as long as they may be played against."""
         self.engine: Engine = self.config.shared_engine or open_engine(experiment.engine, self._opening)
         self._playing: Playing | None = None
         if experiment.placement.colocated:
@@ -211,9 +215,11 @@ class LanguageRunner(EnvRunner, Checkpointable):
         assert self._playing is not None, "only where rollouts and learning overlap"
         return self._playing
 
-    def load(self, sealed: Sealed) -> None:
+    def load(self, given: Sealed | Loan) -> None:
         """Sample with these weights, and hold completions until they are admitted."""
-        self._wait(self.engine.take(sealed))
+        self._wait(self.engine.take(given.open(self.worker_index) if isinstance(given, Loan) else given))
+        if self._playing is not None:
+            self._playing.call(lambda: self._call_each(TorchEngine.resume, self._past_engines))
 
     def probe(self, requests: Sequence[Request]) -> list[Completion]:
         """The engine's answers, held or not."""
@@ -230,14 +236,20 @@ class LanguageRunner(EnvRunner, Checkpointable):
         self.admitted = None
 
     def release(self) -> None:
-        """Give the memory of the engine's cache back until something is sampled; while attempts are played, until other
-        weights come.
+        """Give the memory of all engines' caches back until something is sampled, or, while attempts are played, until
+        other weights come.
         """
-        assert isinstance(self.engine, TorchEngine), "others are not colocated"
+        own = self.engine
+        assert isinstance(own, TorchEngine), "others are not colocated"
         if self._playing is None:
-            self.engine.release()
+            self._call_each(TorchEngine.release, (own, *self._past_engines))
         else:
-            self._playing.call(self.engine.pause)
+            self._playing.call(lambda: self._call_each(TorchEngine.pause, (own, *self._past_engines)))
+
+    @staticmethod
+    def _call_each(method: Callable[[TorchEngine], None], engines: Iterable[TorchEngine]) -> None:
+        for engine in engines:
+            method(engine)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work) if self._playing is None else self._playing.wait(work)
@@ -258,6 +270,10 @@ class LanguageRunner(EnvRunner, Checkpointable):
             fetch_base(artifacts, checkpoint)
             model = whole_model(checkpoint, trust_remote_code=self._opening.trust_remote_code)
             engine = open_engine(TorchEngineConfig(), replace(self._opening, origin=model))
+        assert isinstance(engine, TorchEngine)
+        if isinstance(self.engine, TorchEngine) and self.engine.paused:
+            engine.pause()
+        self._past_engines.add(engine)
         return speakers(Voice(engine, self._chat, choice.sampling, choice.context))
 
     @property

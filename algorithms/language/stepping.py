@@ -6,6 +6,7 @@ Axes: `_N` samples, `_T` tokens of one sample, `_K` action tokens of one micro-b
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import LanguageWork, TokenBatch, gather, inputs
+from loomrl.algorithms.language.eight_bit import EightBitAdamW
 from loomrl.algorithms.language.flat import blocks_of, variable_of
 from loomrl.algorithms.language.lora import Adapter, additions, base_weights, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, open_teacher
@@ -27,6 +29,7 @@ from loomrl.algorithms.language.sequence import RowGroup, refuse_unshared
 from loomrl.algorithms.learners import OwnSteps, compress
 from loomrl.config import TorchEngineConfig
 from loomrl.errors import ConfigError, LearnerError
+from loomrl.inference.weights.loan import Loan, lend
 from loomrl.inference.weights.sealed import Sealed, Weights, identify, seal
 from loomrl.telemetry.metric import Metric
 
@@ -40,6 +43,7 @@ class TokenLearner(OwnSteps):
         super().build()
         self._reference: LanguageModule | None = None
         self._sums: dict[str, list[Any]] = {}
+        self._lent: Tensor | None = None
         self._base = self._identify_base()
         size = self.config.algorithm.learners.sequence_parallel
         self._row_group = RowGroup.join(size) if size > 1 else None
@@ -138,6 +142,7 @@ class TokenLearner(OwnSteps):
     def release(self) -> None:
         """Give back what torch holds in reserve on a GPU: engines in other processes need it."""
         if self._device.type == "cuda":
+            torch.cuda.ipc_collect()
             torch.cuda.empty_cache()
 
     def _log(self, name: str, values: Tensor) -> None:
@@ -158,8 +163,8 @@ class TokenLearner(OwnSteps):
         settings = self.config.algorithm.optimizer
         parameters = [p for p in self._own.parameters() if p.requires_grad]
         rate = settings.learning_rate
-        decay = settings.weight_decay
-        optimizer = torch.optim.AdamW(parameters, lr=rate, betas=settings.betas, weight_decay=decay, fused=True)
+        made = EightBitAdamW if settings.states == "8bit" else partial(torch.optim.AdamW, fused=True)
+        optimizer = made(parameters, lr=rate, betas=settings.betas, weight_decay=settings.weight_decay)
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=rate)
 
     @override
@@ -222,16 +227,27 @@ class TokenLearner(OwnSteps):
         whole = sharding.whole(own.tensors)
         return replace(own, tensors=whole) if self._is_first else None
 
-    def seal(self, version: int) -> Sealed | None:
+    def seal(self, version: int) -> Sealed | Loan | None:
         """The weights that engines load to have the policy; None on all learners but the first.
 
-        Torch engines keep the run's first weights, and take the low-rank additions alone.
+        Torch engines keep the run's first weights, and take the low-rank additions alone. Those in other processes that
+        share this learner's memory by turns read the weights there.
         """
+        if self.config.resolved.lends:
+            return self._lend(version)
         if self._base is None or not isinstance(self.config.experiment.engine, TorchEngineConfig):
             weights = self.weights()
             return None if weights is None else seal(weights, version)
         whole = sharding.whole(additions(self._own.lm))
         return seal(whole, version, base=self._base) if self._is_first else None
+
+    def _lend(self, version: int) -> Loan:
+        self._lent = None  # its memory, before the next takes some
+        given = self._own.lm.state_dict() if self._base is None else additions(self._own.lm)
+        readers = range(1, self.config.experiment.rollout.runners + 1)
+        dtypes = {} if self._base is not None else self._own.computed
+        loan, self._lent = lend(given, version, readers=readers, dtypes=dtypes, base=self._base)
+        return loan
 
     def _identify_base(self) -> str | None:
         """The identity of the weights that low-rank additions are added to; None without such."""
@@ -254,6 +270,7 @@ class TokenLearner(OwnSteps):
         frozen = self._frozen_names()
         state = {
             "base": self._base,
+            "states": self.config.algorithm.optimizer.states,
             "module": sharding.whole({name: tensor for name, tensor in own.items() if name not in frozen}),
             "optimizer": sharding.whole(self.get_optimizer(DEFAULT_MODULE_ID).state_dict()),
             "reference": None,
@@ -270,6 +287,8 @@ class TokenLearner(OwnSteps):
                 f"the checkpoint has low-rank additions to a model of identity {state['base']}, and the run's first "
                 f"weights have {self._base}. Give algorithm.model.path the model that the run began with."
             )
+        if state["states"] != (own := self.config.algorithm.optimizer.states):
+            raise ConfigError(f"optimizer.states={own}: the checkpoint has {state['states']}. Set it so.")
         sharding.load_module(self._own, state["module"], beside=self._frozen_names())
         sharding.load_optimizer(self.get_optimizer(DEFAULT_MODULE_ID), state["optimizer"])
         self._reference = None

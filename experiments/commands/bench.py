@@ -41,6 +41,11 @@ BENCHMARKS = {
         "control.measure",
         "PPO and SAC against RLlib's own and, if installed, Stable-Baselines3: steps per second of CPU time.",
     ),
+    "zoo": (
+        "control.zoo",
+        "The tuned files of experiments/control beside Stable-Baselines3 with its zoo's settings: return and CPU "
+        "seconds; only=[cartpole], seeds=[1,2,3], page=FILE.",
+    ),
     "sync": (
         "sync",
         "Transfer of weights to engines: the cost of checks, the size of deltas, the time to a first token.",
@@ -114,6 +119,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "language": ("gpu",),
     "loop": ("seeds", "control", "page"),
     "envs": ("only",),
+    "zoo": ("only", "seeds", "page"),
     "release": ("planted",),
 }
 
@@ -134,6 +140,10 @@ def _measure(name: str, given: Mapping[str, Any], *, quick: bool) -> Mapping[str
             page = given.get("page")
             page = None if page is None else Path(page)
             return _figures(module, size, seeds=given.get("seeds", [1]), tellings=tellings, page=page)
+        case "zoo":
+            page = given.get("page")
+            page = None if page is None else Path(page)
+            return _figures(module, size, only=given.get("only", ()), seeds=given.get("seeds", ()), page=page)
         case "envs":
             return _figures(module, size, only=given.get("only", ()))
         case "release" if given.get("planted"):

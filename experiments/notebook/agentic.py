@@ -52,9 +52,9 @@ class AgenticRLSystem:
     """`AgenticRLSystem(env_class=MultiAgentTaskEnvironment, n_envs=32).train(total_timesteps=400_000)`.
 
     `env_class` is a Gymnasium environment, or a PettingZoo `ParallelEnv` whose agents then share one policy; a class,
-    `"pkg.module:Class"`, or a name that Gymnasium knows. `batch_normalization` normalises observations and rewards by
-    running statistics of the batches, and the layers between. `epsilon` is the share of choices that are drawn evenly
-    (ε-greedy), of discrete actions such as tools. All else is the control Experiment's, in `settings`:
+    `"pkg.module:Class"`, or a name that Gymnasium knows. Observations and rewards are normalised by running statistics
+    of the batches, with `batch_normalization` also the layers between. `epsilon` is the share of choices that are drawn
+    evenly (ε-greedy), of discrete actions such as tools. All else is the control Experiment's, in `settings`:
     `{"algorithm": {"learning_rate": 1e-3}}`.
     """
 
@@ -74,8 +74,7 @@ class AgenticRLSystem:
             "rollout": {"environments": n_envs},
         }
         if batch_normalization:
-            normalised = {"normalize_observations": True, "normalize_rewards": True, "network": {"layer_norm": True}}
-            base["algorithm"] = normalised
+            base["algorithm"] = {"network": {"layer_norm": True}}
         if epsilon:  # WEAVE with one expert and one critic is PPO, and explores so
             way = {"kind": "weave", "experts": 1, "critics": 1, "exploration": [{"epsilon": epsilon}]}
             base["algorithm"] = base.get("algorithm", {}) | way

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loomrl.algorithms.language import footprint as sizes
@@ -204,6 +205,28 @@ class TestRun:
         assert held == [False] * 7
         assert kept._layers
         assert same(apart, weights(algo))
+        algo.stop()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("lora", [None, {"rank": 4}], ids=["all weights", "lora"])
+    def test_an_engine_in_another_process_reads_the_learner_s_memory_until_the_learner_steps(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict[str, int] | None
+    ) -> None:
+        words = {"train.updates": 3, "rollout.runners": 1, "algorithm.model.lora": lora}
+        apart = finish(build(tmp_path / "apart", **words))
+        algo = build(tmp_path / "turns", **words, **{"placement.colocated": True})
+        learner = algo.learner_group._learner
+        lent: list[bool] = []
+        for owner, name in ((algo, "_publish"), (learner, "learn")):
+            plain = getattr(owner, name)
+            monkeypatch.setattr(
+                owner, name, lambda *a, plain=plain: (plain(*a), lent.append(learner._lent is not None))[0]
+            )
+        train(algo)
+        assert lent == [True] + [False, True] * 3
+        assert same(apart, weights(algo))
+        ray.kill(algo._runners.actors[1], no_restart=False)  # the next one opens what is lent, too
+        assert all(one.failure is None for one in algo.trial("again", algo.experiment.evaluation))
         algo.stop()
 
     def test_the_number_is_on_record_and_a_resumed_run_keeps_it_on_a_machine_with_more(

@@ -28,6 +28,8 @@ class Ran(NamedTuple):
     weights: dict[str, Any]
     league: dict[str, Any]
     metrics: list[dict[str, float]]
+    cached: list[bool]
+    """For each past version's engine and update, whether its cache took memory meanwhile."""
 
 
 def run(folder: Path, updates: int, *, unsaved: int = 0, **changes: Any) -> Ran:
@@ -35,11 +37,20 @@ def run(folder: Path, updates: int, *, unsaved: int = 0, **changes: Any) -> Ran:
     algo = build(folder, "ppo", **DUEL, **changes)
     told: list[dict[str, float]] = []
     algo.listen = lambda done, metrics: told.append(dict(metrics))
+    cached: list[bool] = []
+    past = algo.env_runner_group.local_env_runner._past_engines
+    update = algo._update
+
+    def watched(*args: Any, **words: Any) -> Any:
+        cached.extend(bool(engine._network.kept._layers) for engine in past)
+        return update(*args, **words)
+
+    algo._update = watched
     while algo.done < updates:
         if algo.done == updates - unsaved:
             algo._checkpoint = lambda: None
         algo.train()
-    found = Ran(weights(algo), algo.source.league.state_dict(), told)
+    found = Ran(weights(algo), algo.source.league.state_dict(), told, cached)
     algo.stop()
     return found
 
@@ -62,8 +73,12 @@ def test_run_that_was_resumed_meets_the_opponents_of_one_that_never_stopped(
     whole: tuple[Path, Ran], tmp_path: Path
 ) -> None:
     folder, learnt = whole
-    run(tmp_path, 4, unsaved=1)
-    again = run(tmp_path, 6)
+    by_turns = {"placement.colocated": True}
+    run(tmp_path, 4, unsaved=1, **by_turns)
+    again = run(tmp_path, 6, **by_turns)
+    assert any(learnt.cached)
+    assert again.cached
+    assert not any(again.cached)
     assert same(learnt.weights, again.weights)
     assert _without_urls(again.league) == _without_urls(learnt.league)
     mine = attempts(folder)

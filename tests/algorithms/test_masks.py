@@ -112,7 +112,7 @@ def test_the_critics_of_sac_expect_what_is_allowed_after_a_step() -> None:
 
 @pytest.mark.parametrize(("kind", "memory"), BOTH)
 def test_the_learner_computes_the_log_probabilities_of_the_runner(kind: str, memory: str | None) -> None:
-    algo = trained(picky(kind, memory, normalize_observations=True), 2)
+    algo = trained(picky(kind, memory, epochs=2), 2)
     learner = algo.learner_group._learner
     rollouts = [*algo.env_runner.sample(), *algo.env_runner.sample()]
     table = {

@@ -193,8 +193,8 @@ def test_what_is_set_in_whichever_way_is_not_lost() -> None:
 
 
 def test_one_setting_by_two_names_is_given_once() -> None:
-    with pytest.raises(ConfigError, match=r"learning_rate=0\.01, and 0\.001 by RLlib's name"):
-        ppo(learning_rate=1e-2, lr=1e-3).validate()
+    with pytest.raises(ConfigError, match=r"learning_rate=0\.01, and 0\.002 by RLlib's name"):
+        ppo(learning_rate=1e-2, lr=2e-3).validate()
 
 
 @pytest.mark.parametrize(

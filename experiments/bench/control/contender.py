@@ -22,6 +22,8 @@ BATCH = 256
 FRAGMENT = 128
 EPOCHS = 4
 RATE = 1e-3
+PLAIN = {"normalize_observations": False, "normalize_rewards": False}
+"""As the others' defaults have it, for equal work."""
 WARMUP = 200
 """Steps of SAC before its first update."""
 
@@ -33,7 +35,11 @@ def ours_ppo(environments: int) -> Advance:
     """LoomRL's PPO with its own learner."""
     from loomrl.algorithms.control.ppo import PPOConfig
 
-    config = PPOConfig().environment("CartPole-v1").training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS)
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS, **PLAIN)
+    )
     return _rllib(config.env_runners(num_envs_per_env_runner=environments, rollout_fragment_length=FRAGMENT))
 
 
@@ -143,7 +149,7 @@ def _slow(environments: int, *, runners: int) -> Advance:
     from loomrl.algorithms.control.ppo import PPOConfig
     from loomrl.experiments.bench.control.contender import Slow  # no runner could import the script's
 
-    config = PPOConfig().environment(Slow).training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS)
+    config = PPOConfig().environment(Slow).training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS, **PLAIN)
     each = environments // max(1, runners)
     config = config.env_runners(num_env_runners=runners, num_envs_per_env_runner=each, rollout_fragment_length=FRAGMENT)
     return _rllib(config, cpus=1 + runners)
@@ -196,7 +202,8 @@ def cpu_s() -> float:
     return sum(seconds.get(pid, 0.0) for pid in family)
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
+    """The greatest resident memory of this process so far."""
     text = Path("/proc/self/status").read_text()
     return int(text.split("VmHWM:")[1].split()[0]) / 1024
 
@@ -214,7 +221,7 @@ def main() -> None:
     begun = time.perf_counter()
     steps = advance(numbers["steps"])
     told = {"cpu_s": cpu_s() - spent, "wall_s": time.perf_counter() - begun}
-    print(json.dumps(told | {"steps": steps, "peak_mb": _peak_mb()}))
+    print(json.dumps(told | {"steps": steps, "peak_mb": peak_mb()}))
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class AdaptedModel:
         """The adapter in the model's memory; a PolicyError if it does not fit."""
         device = self._model.device
         layers = {
-            name: LowRankLayer(narrow_RI.to(device).t().contiguous(), widen_OR.to(device).t().contiguous())
+            name: LowRankLayer(*(_copy(factor.to(device).t()) for factor in (narrow_RI, widen_OR)))
             for name, (narrow_RI, widen_OR) in factors_of(self._model, sealed).items()
         }
         for name in layers.keys() - self._hooked:
@@ -137,6 +137,11 @@ class AdaptedModel:
 
         self._model.get_submodule(name).register_forward_hook(add)
         self._hooked.add(name)
+
+
+def _copy(x: Tensor) -> Tensor:
+    """Memory of the engine's own: what it was given may be lent."""
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _arrange(adapters: Sequence[LowRankAdapter | None], device: torch.device) -> AdapterRows | None:

@@ -99,7 +99,8 @@ class TorchEngine(Engine):
         self._rows = Rows(slots=slots, context=context)
         self._waiting: deque[OpenRequest] = deque()
         self._stale = False
-        self._paused = False
+        self.paused = False
+        """True while it makes no step."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pump: asyncio.Task[None] | None = None
 
@@ -194,8 +195,8 @@ class TorchEngine(Engine):
             self._unsound = str(error)
             self._fail(self._unsound.rstrip("."))
             raise
-        if self._paused:
-            self._go_on()
+        if self.paused:
+            self.resume()
 
     @property
     @override
@@ -252,14 +253,15 @@ class TorchEngine(Engine):
         """Make no step until other weights come, and give the cache's memory back. Open requests wait, and then go on
         from the tokens they have.
         """
-        self._paused = True
+        self.paused = True
         self._stale = True
         for opened in self._rows.opened:
             opened.turn.end()
         self._free()
 
-    def _go_on(self) -> None:
-        self._paused = False
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self.paused = False
         for opened in self._rows.opened:
             opened.turn.begin()
         if self._rows.opened or self._waiting:
@@ -304,7 +306,7 @@ class TorchEngine(Engine):
     async def _run(self) -> None:
         """Step while there is work; no request is left without an answer."""
         await self._gather()
-        while not self._paused and (self._waiting or self._rows.opened):
+        while not self.paused and (self._waiting or self._rows.opened):
             is_new = self._step_safely()
             is_read = any(opened.feed is not None for opened in self._rows.opened)
             for _ in range(TURNS if is_new or is_read else 1):
@@ -322,7 +324,7 @@ class TorchEngine(Engine):
 
     def _on_stop(self, pump: asyncio.Task[None]) -> None:
         """Fail open requests if the task was cancelled before its first step, in which case no `finally` would run."""
-        if self._pump is pump and (pump.cancelled() or not self._paused):
+        if self._pump is pump and (pump.cancelled() or not self.paused):
             self._fail("the engine's task was cancelled")
 
     def _step_safely(self) -> bool:

@@ -1,0 +1,157 @@
+"""One row of the zoo, trained once in a process of its own: `WHO ROW SEED`, a script.
+
+Prints the return of 100 greedy episodes, CPU seconds, steps, memory and the learning curve as JSON on the last line.
+CPU seconds are all from the start of the process to the end of training.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from loomrl.config import ControlExperiment
+from loomrl.control.environment import open_environment
+from loomrl.experiments.bench.control.contender import cpu_s, peak_mb
+from loomrl.experiments.bench.control.zoo_peers import PEERS
+
+EPISODES = 100
+POINTS = 40
+"""Points of a learning curve."""
+
+Point = tuple[int, float]
+"""Steps, and the mean return of the latest 100 training episodes."""
+
+
+class Curve:
+    """A learning curve with few points."""
+
+    def __init__(self, steps: int) -> None:
+        self.points: list[Point] = []
+        self._every = steps / POINTS
+
+    def add(self, steps: int, mean: float | None) -> None:
+        """A point, if the last one is long ago."""
+        if mean is not None and steps >= (self.points[-1][0] if self.points else 0) + self._every:
+            self.points.append((steps, round(mean, 2)))
+
+
+def ours(experiment: ControlExperiment) -> tuple[Any, int, Curve]:
+    """Train `experiment`; returns its last policy."""
+    from loomrl.experiments.algorithms import open_algorithm
+    from loomrl.own_ray import ensure_ray
+
+    ensure_ray(num_cpus=1)
+    algo = open_algorithm(experiment).build_algo()
+    curve = Curve(experiment.train.steps)
+    target = experiment.train.stop.target
+    while algo.env_steps < experiment.train.steps:
+        algo.train()
+        mean = algo.window.mean_of(100)
+        curve.add(algo.env_steps, mean)
+        if target is not None and mean is not None and mean >= target:
+            break
+    return algo.policy(), algo.env_steps, curve
+
+
+def sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> tuple[Any, int, Curve]:
+    """Train Stable-Baselines3 with its zoo's settings in the experiment's environment."""
+    import stable_baselines3
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    def make() -> Any:
+        return Monitor(open_environment(experiment.environment, experiment.environment.settings))
+
+    environments: Any = DummyVecEnv([make] * peer.get("environments", 1))
+    settings = {name: _schedule(value) for name, value in peer.get("settings", {}).items()}
+    if peer.get("normalize"):
+        environments = VecNormalize(environments, gamma=settings.get("gamma", 0.99))
+    kind = getattr(stable_baselines3, peer["kind"].upper())
+    model = kind(
+        "MlpPolicy", environments, seed=experiment.seed, device="cpu", policy_kwargs=_network(peer), **settings
+    )
+    steps = int(peer.get("steps", experiment.train.steps))
+    curve = Curve(steps)
+
+    def look(seen: dict[str, Any], _: dict[str, Any]) -> bool:
+        latest = seen["self"].ep_info_buffer
+        curve.add(seen["self"].num_timesteps, np.mean([each["r"] for each in latest]).item() if latest else None)
+        return True
+
+    model.learn(steps, callback=look)
+    return _Played(model, environments if peer.get("normalize") else None), model.num_timesteps, curve
+
+
+class _Played:
+    """A model of Stable-Baselines3 as a policy of ours, greedy."""
+
+    def __init__(self, model: Any, normalized: Any) -> None:
+        self._model = model
+        self._normalized = normalized
+
+    def begin(self, environments: Any, *, seed: int) -> None:
+        """Does nothing."""
+
+    def act_batch(self, observations: Any, *, state: Any = None) -> Any:
+        """The actions with the highest probability."""
+        if self._normalized is not None:
+            observations = self._normalized.normalize_obs(observations)
+        return self._model.predict(observations, deterministic=True)[0]
+
+
+def _schedule(value: Any) -> Any:
+    """`linear 0.1` as a function of what remains of the training."""
+    if isinstance(value, str) and value.startswith("linear "):
+        first = float(value.removeprefix("linear "))
+        return lambda remaining: remaining * first
+    return value
+
+
+def _network(peer: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    network = dict(peer.get("network", {}))
+    if "activation_fn" in network:
+        network["activation_fn"] = {"relu": torch.nn.ReLU}[network["activation_fn"]]
+    return network
+
+
+def run(who: str, row: str, seed: int, steps: int | None) -> dict[str, Any]:
+    """Train and judge once; `steps` for a smoke test."""
+    from loomrl.experiments.evaluate_control import play_evaluation
+    from loomrl.experiments.shipped import resolve
+
+    experiment: Any = resolve([f"control/{row}", f"seed={seed}", f"evaluation.episodes={EPISODES}"])
+    peer = PEERS[row]
+    if steps is not None:
+        experiment = experiment.override({"train.steps": steps, "evaluation.episodes": 2})
+        peer |= {"steps": steps}
+    train: dict[str, Callable[[], tuple[Any, int, Curve]]] = {
+        "ours": lambda: ours(experiment),
+        "sb3": lambda: sb3(experiment, peer),
+    }
+    policy, taken, curve = train[who]()
+    spent = cpu_s()
+    outcome = play_evaluation(policy, experiment)
+    return {
+        "return": round(float(np.mean(outcome.returns)), 2),
+        "cpu_s": round(spent, 1),
+        "steps": taken,
+        "peak_mb": round(peak_mb()),
+        "curve": curve.points,
+    }
+
+
+def main() -> None:
+    """Run once; see the module's docstring."""
+    import torch
+
+    torch.set_num_threads(1)
+    who, row, seed, *steps = sys.argv[1:]
+    print(json.dumps(run(who, row, int(seed), int(steps[0]) if steps else None)))
+
+
+if __name__ == "__main__":
+    main()
