@@ -30,8 +30,9 @@ from loomrl.algorithms.language.score import score
 from loomrl.algorithms.losses import policy_loss
 from loomrl.algorithms.timing import Pace, Worked
 from loomrl.experiments.bench.model import SMOLLM2, BenchLesson, ModelSize, build_model, settle
-from loomrl.experiments.gpu.compute import model_size
+from loomrl.experiments.gpu.compute import model_size, planned_learner
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.footprint import ModelShape
 from loomrl.inference.torch.graph_engine import GraphEngine
 from loomrl.inference.weights.sealed import seal
 from loomrl.telemetry.metric import Metric
@@ -295,9 +296,19 @@ def _share(learner: Learner, size: ModelSize, sharing: Sharing) -> dict[str, Any
         player.close()
     told: dict[str, Any] = {name: _median([line[name] for line in lines]) for name in lines[0]}
     told["update_tokens_per_s"] = round(learnt / seconds)
+    told["planned_gib"] = round(_planned(learner.model, size, sharing) / 2**30, 2)
     if size.device == "cuda":
         told["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
     return told
+
+
+def _planned(model: PreTrainedModel, size: ModelSize, sharing: Sharing) -> float:
+    """The bytes that `loomrl show --plan` counts for learner and engine."""
+    shape = ModelShape.of(model.config)
+    parts = planned_learner(model, size)
+    cache = shape.cache_bytes(size.requests * (size.prompt + size.answer), size.dtype)
+    shared = min(parts["activations"], cache) if sharing.pauses else 0
+    return sum(parts.values()) + shape.engine_bytes(size.dtype) + cache - shared
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -3,16 +3,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from loomrl.experiments.bench.model import build_model
+from loomrl.experiments.bench.model import HALF_BILLION, build_model
 from loomrl.experiments.gpu import update
 from loomrl.experiments.gpu.check import PARTS
-from loomrl.experiments.gpu.compute import model_size
+from loomrl.experiments.gpu.compute import model_size, planned_learner
 from loomrl.experiments.gpu.update import STEPS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -173,9 +175,17 @@ print(gpu_check.main([]), file=sys.stderr)
     assert "--cpu --tiny" in refusal
 
 
-def test_a_checksum_notices_what_changed_and_what_changed_places() -> None:
-    import torch
+def test_the_plan_of_a_learner_on_a_gpu_is_near_the_peak_that_one_had() -> None:
+    with torch.device("meta"):
+        model = build_model(replace(HALF_BILLION, device="meta"))
+    parts = planned_learner(model, HALF_BILLION)
+    gib = {name: size / 2**30 for name, size in parts.items()}
+    numbers = sum(parameter.numel() for parameter in model.parameters()) / 2**30
+    assert gib["activations"] == pytest.approx(28.4 - 8 * numbers, rel=0.15)  # weights, gradients, AdamW: bfloat16 then
+    assert gib["weights"] + gib["gradients and AdamW"] == pytest.approx(18 * numbers)
 
+
+def test_a_checksum_notices_what_changed_and_what_changed_places() -> None:
     from loomrl.experiments.gpu.publication import checksum
 
     flat = torch.arange(1.0, 9.0).to(torch.bfloat16)
