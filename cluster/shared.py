@@ -40,6 +40,8 @@ def _others() -> dict[str, str]:
     """Id → name of the nodes of other hosts that have room for processes."""
     import ray
 
+    if not ray.is_initialized():
+        return {}
     here = ray.util.get_node_ip_address()
     return {
         node["NodeID"]: f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"

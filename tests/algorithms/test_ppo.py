@@ -2,16 +2,19 @@
 
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.tune.registry import register_env
 
 from loomrl.algorithms.advantage import gae
+from loomrl.algorithms.control.learner import Adam
 from loomrl.algorithms.control.rollout import Episode
 from loomrl.errors import ConfigError, EpisodeError, LearnerError
 from tests.algorithms.control_envs import ACTIONS
@@ -223,3 +226,25 @@ def test_two_learners_are_curious_about_the_same() -> None:
 def test_rllibs_own_way_is_not_curious_and_says_so() -> None:
     with pytest.raises(ConfigError, match="curiosity"):
         locked({}).callbacks(on_episode_end=lambda **_: None).validate()
+
+
+def test_adam_without_torchs_compiler_equals_torchs_own_bit_for_bit_and_from_a_state() -> None:
+    ours = adapted(lambda parameters: Adam(parameters, rate=1e-2, eps=1e-5))
+    theirs = adapted(lambda parameters: torch.optim.Adam(parameters, lr=1e-2, eps=1e-5, fused=True))
+    assert torch.equal(ours, theirs)
+
+
+def adapted(make: Callable[[Any], torch.optim.Optimizer]) -> torch.Tensor:
+    """Weights after ten steps, with another optimizer from the middle on."""
+    torch.manual_seed(0)
+    weights = torch.nn.Parameter(torch.randn(64))
+    optimizer = make([weights])
+    for step in range(10):
+        if step == 5:
+            state = optimizer.state_dict()
+            optimizer = make([weights])
+            optimizer.load_state_dict(state)
+        optimizer.zero_grad()
+        (weights - torch.randn(64)).square().sum().backward()
+        optimizer.step()
+    return weights

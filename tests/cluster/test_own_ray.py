@@ -43,17 +43,21 @@ with ray_running(1):
 TRAINS = (
     PLANT
     + """
-sys.argv = ["loomrl", "train", "control/cartpole"]
+sys.argv = ["loomrl", "train", "control/cartpole", "rollout.runners=1"]
 from loomrl.experiments.cli import main
 main()
 """
 )
 
 
+LIBRARIES = {
+    "from loomrl.gym.host.actor import refuse_crowd": "refuse_crowd(1)",
+    "from loomrl.own_ray import ray_on_demand": "ray_on_demand(); assert not ray.is_initialized(); ray.put(1)",
+}
 LIBRARY = """
 import os, ray
-from loomrl.gym.host.actor import refuse_crowd
-refuse_crowd(1)
+{imported}
+{used}
 print(ray.get_runtime_context().gcs_address.partition(":")[0], os.environ["RAY_AUTH_MODE"])
 """
 
@@ -84,12 +88,13 @@ def test_a_start_that_is_too_slow_twice_is_one_line_with_the_remedy(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_library_starts_the_same_ray_and_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("imported", LIBRARIES)
+def test_a_library_starts_the_same_ray_and_leaves_nothing_behind(imported: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     before = {*Path(os.environ["RAY_TMPDIR"]).iterdir()}
     done = subprocess.run(
-        [sys.executable, "-c", LIBRARY],
+        [sys.executable, "-c", LIBRARY.format(imported=imported, used=LIBRARIES[imported])],
         capture_output=True,
         text=True,
         check=False,

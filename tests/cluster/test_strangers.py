@@ -51,7 +51,10 @@ with own_ray(num_cpus=1):
 """
 STRANGERS = {"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "x" * 64}
 LINES = {
-    "train": ["control/cartpole", "train.steps=100000000", "train.stop.target=1e9", "evaluation.every=null"],
+    "train": [
+        *("control/cartpole", "rollout.runners=1", "train.steps=100000000", "train.stop.target=1e9"),
+        "evaluation.every=null",
+    ],
     "sweep": ["cartpole"],
     "serve": ["pole", "--port", "8123", "--json"],
     "console": ["--port", "8010", "--launch", "launched"],
