@@ -10,14 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
+from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+import torch.multiprocessing
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -29,6 +32,7 @@ from loomrl.algorithms.language.precision import Dtypes, as_computed, hold_in_fl
 from loomrl.algorithms.language.score import score
 from loomrl.algorithms.losses import policy_loss
 from loomrl.algorithms.timing import Pace, Worked
+from loomrl.errors import PolicyError
 from loomrl.experiments.bench.model import SMOLLM2, BenchLesson, ModelSize, build_model, settle
 from loomrl.experiments.gpu.compute import model_size, planned_learner
 from loomrl.inference.engine import Completion, Request
@@ -56,10 +60,18 @@ class Sharing:
     ahead: int
     pauses: bool = False
     """True if the engine gives its cache back and makes no step while the learner does."""
+    apart: bool = False
+    """True if the engine has a process of its own."""
 
 
-SHARINGS = {"synchronous": Sharing(1), "turns": Sharing(2, pauses=True), "streams": Sharing(2)}
-"""Staleness 0, and 1: by turns, and both at once on streams of their own."""
+SHARINGS = {
+    "synchronous": Sharing(1),
+    "turns": Sharing(2, pauses=True),
+    "streams": Sharing(2),
+    "processes": Sharing(2, apart=True),
+}
+"""Staleness 0, and 1: by turns, at once on streams of their own, and at once in two processes, as runs have it."""
+PATIENCE_S = 120.0
 
 
 class Player:
@@ -71,6 +83,7 @@ class Player:
         self._loop = asyncio.new_event_loop()
         self._room = asyncio.Semaphore(room)
         self._thread = threading.Thread(target=self._run, daemon=True)
+        settle(size.device)  # the model is made on another stream
         self._thread.start()
         self._engine: GraphEngine = self.call(self._open(model))
         self._playing = self._begin(self._play())
@@ -86,10 +99,14 @@ class Player:
                     self._playing.result()
         return taken
 
-    def work(self) -> Callable[[], Worked]:
+    def worked(self) -> Worked:
         """The engine's sampled tokens and busy seconds."""
         found = self._engine.statistics
-        return lambda: (found.sampled_tokens, found.busy_s)
+        return found.sampled_tokens, found.busy_s
+
+    def peak_gib(self) -> float:
+        """The most memory that this process had."""
+        return torch.cuda.max_memory_allocated() / 2**30 if self._size.device == "cuda" else 0.0
 
     def pause(self) -> None:
         """Make no step until other weights come."""
@@ -149,6 +166,50 @@ class Player:
         requests = _requests(self._size, number)
         answers = await asyncio.gather(*map(self._engine.generate, requests))
         self._groups.put(list(zip(requests, answers, strict=True)))
+
+
+class FarPlayer:
+    """A player in a process of its own, which reads new weights in the learner's memory.
+
+    It begins with the first call. On a CPU its process is a fork: begin it before there are threads.
+    """
+
+    def __init__(self, size: ModelSize, *, room: int) -> None:
+        context: Any = torch.multiprocessing.get_context("fork" if size.device == "cpu" else "spawn")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, size, room), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(self._ask, name)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+        self._ours.close()
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        self._ours.send((name, args))
+        if not self._ours.poll(PATIENCE_S):
+            raise TimeoutError(f"the engine's process has not answered {name} for {PATIENCE_S:g} s")
+        answer, error = self._ours.recv()
+        if error is not None:
+            raise PolicyError(f"the engine's process: {error}")
+        return answer
+
+
+def _serve(theirs: Connection, size: ModelSize, room: int) -> None:
+    """In the engine's process: answer with what a player's methods return."""
+    player: Player | None = None
+    while True:
+        name, args = theirs.recv()
+        try:
+            player = player or Player(size, build_model(size), room=room)
+            theirs.send((getattr(player, name)(*args), None))
+        except Exception as error:  # noqa: BLE001 - the boundary
+            theirs.send((None, f"{type(error).__name__}: {error}"))
 
 
 def _requests(size: ModelSize, number: int) -> list[Request]:
@@ -237,18 +298,24 @@ def _loss(model: PreTrainedModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
 def update(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """Whole updates of GRPO on one device, by every way of sharing it: tokens per second, and the idle share."""
     size = model_size(cpu=cpu, tiny=tiny)
-    learner = Learner(size, build_model(size), rate=RATE)
     failed = []
-    for name, sharing in SHARINGS.items():
-        try:
-            yield {name: _share(learner, size, sharing)}
-        except Exception as error:  # noqa: BLE001 - the boundary
-            failed.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    with ExitStack() as stack:
+        rooms = {name: sharing.ahead * size.requests // GROUP for name, sharing in SHARINGS.items()}
+        far = {name: FarPlayer(size, room=rooms[name]) for name, sharing in SHARINGS.items() if sharing.apart}
+        for each in far.values():
+            stack.callback(each.close)
+        learner = Learner(size, build_model(size), rate=RATE)
+        for name, sharing in SHARINGS.items():
+            try:
+                player = far.get(name) or Player(size, build_model(size), room=rooms[name])
+                yield {name: _share(learner, player, size, sharing)}
+            except Exception as error:  # noqa: BLE001 - the boundary
+                failed.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
     if failed:
         raise ArithmeticError("; ".join(failed))
 
 
-def _share(learner: Learner, size: ModelSize, sharing: Sharing) -> dict[str, Any]:
+def _share(learner: Learner, player: Player | FarPlayer, size: ModelSize, sharing: Sharing) -> dict[str, Any]:
     """The first update is not counted: it compiles, captures and fills what later ones find."""
     groups = size.requests // GROUP
     lines: list[dict[str, float]] = []
@@ -257,12 +324,16 @@ def _share(learner: Learner, size: ModelSize, sharing: Sharing) -> dict[str, Any
     if size.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    player = Player(size, build_model(size), room=sharing.ahead * groups)
+
+    def ask() -> Callable[[], Worked]:
+        worked = player.worked()
+        return lambda: worked
+
     try:
         player.load(learner.weights(), 1, 0)
         for version in range(1, size.rounds + 2):
             begun = time.perf_counter()
-            pace = Pace(player.work)
+            pace = Pace(ask)
             taken = player.take(groups)
             rolled_s = time.perf_counter()
             samples = [sample for group in taken for sample in _samples(group, version)]
@@ -292,13 +363,14 @@ def _share(learner: Learner, size: ModelSize, sharing: Sharing) -> dict[str, Any
                         },
                     }
                 )
+        apart_gib = player.peak_gib() if sharing.apart else 0.0
     finally:
         player.close()
     told: dict[str, Any] = {name: _median([line[name] for line in lines]) for name in lines[0]}
     told["update_tokens_per_s"] = round(learnt / seconds)
     told["planned_gib"] = round(_planned(learner.model, size, sharing) / 2**30, 2)
     if size.device == "cuda":
-        told["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+        told["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30 + apart_gib, 2)
     return told
 
 
