@@ -94,7 +94,7 @@ def memory_errors_translated(tokens: int) -> Iterator[None]:
             raise
         raise LearnerError(
             f"out of memory with optimizer.micro_batch_tokens={tokens}: {text.splitlines()[0][:200]}. Halve it, or "
-            "turn on model.gradient_checkpointing."
+            "set model.recompute=full."
         ) from error
 
 

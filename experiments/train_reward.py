@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
+from loomrl.algorithms.language.layers import recompute_layers
 from loomrl.algorithms.language.resolved import origin_of
 from loomrl.algorithms.language.reward import RewardLearner, open_beginning, plan_batches, read_pairs
 from loomrl.algorithms.language.served.collector import dataset_of, read_feedback
@@ -44,8 +45,8 @@ class RewardTraining:
         dataset = dataset_of(experiment, db)
         path = str(origin_of(settings.model, artifact_url=experiment.artifact_url, built=""))
         opened = open_beginning(path, context=settings.model.context, device=settings.device)
-        if settings.model.gradient_checkpointing:
-            opened.model.gradient_checkpointing_enable()
+        if settings.model.recompute != "none":
+            recompute_layers(opened.model, settings.model.recompute)
         self._learner = RewardLearner(opened, settings, seed=experiment.seed)
         with Contents(experiment.store_url) as contents:
             parts = {name: read_rows(db, dataset.id, part=name) for name in ("train", "holdout")}

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ from loomrl.algorithms.language.peak import learner_bytes
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.sequence import refuse_unshared
 from loomrl.config import Architecture, TorchEngineConfig
-from loomrl.config.language import AUTO, MOST_TOKENS
+from loomrl.config.language import AUTO, MOST_ON_GPU, MOST_TOKENS
 from loomrl.errors import ConfigError
 from loomrl.inference.footprint import BYTES, ModelShape
 from loomrl.inference.gguf import model_folder
@@ -37,7 +38,8 @@ REMEDIES: tuple[tuple[str, Any], ...] = (
     ("algorithm.kl.watch", False),
     ("placement.colocated", True),
     ("rollout.concurrency", 16),
-    ("algorithm.model.gradient_checkpointing", True),
+    ("algorithm.model.recompute", "selective"),
+    ("algorithm.model.recompute", "full"),
     ("algorithm.optimizer.states", "8bit"),
     ("algorithm.model.lora", {}),
     ("algorithm.model.dtype", "bfloat16"),
@@ -129,8 +131,40 @@ def _configuration(resolved: Resolved, db: LoomDB) -> Any:
 
 
 def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[str, float]:
+<<<<<<< HEAD
     """The peak of one learner, by part."""
     return learner_bytes(resolved.algorithm, shape, tokens, reference=wants_reference(resolved))
+=======
+    """The peak of one learner, by part: in a pass after the first, with gradients and AdamW's averages there."""
+    model = resolved.algorithm.model
+    number = BYTES[model.dtype]
+    own = -(-tokens // resolved.algorithm.learners.sequence_parallel)
+    shards = resolved.algorithm.learners.count if resolved.algorithm.learners.sharding == "fsdp" else 1
+    whole = shape.parameters / shards
+    parts = {}
+    if model.lora is None:
+        trained = whole
+        parts["weights"] = whole * (4 + (0 if number == 4 else number))
+        if wants_reference(resolved):
+            parts["reference policy"] = whole * number
+    else:
+        trained = shape.adapted * model.lora.rank / shards
+        parts["weights"] = whole * number + 4 * trained
+    parts["gradients and AdamW"] = (4 + STATES[resolved.algorithm.optimizer.states]) * trained
+    kept = 4 if number == 4 else NARROW
+    layer = kept * (HIDDEN * shape.hidden + INTERMEDIATE * shape.intermediate + KEYS * shape.keys)
+    layer *= 1 if model.lora is None else ADDED
+    each = layer * shape.layers
+    if model.recompute == "selective":
+        products = 6.0 * shape.hidden + 2.5 * (shape.intermediate + shape.keys)
+        each = min(each, layer + number * products * shape.layers)
+    if model.recompute == "full":
+        again = AGAIN if model.lora is None else ADDED_AGAIN
+        each = layer * min(again, shape.layers) + kept * shape.hidden * shape.layers
+    at_once = LOGITS_AT_ONCE["cuda" if resolved.algorithm.learners.gpus else "cpu"]
+    parts["activations"] = own * each + 4 * LOGITS * min(own * shape.vocabulary, at_once)
+    return parts
+>>>>>>> main
 
 
 def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = None) -> int:
@@ -142,8 +176,9 @@ def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = N
     """
     asked = resolved.algorithm.optimizer.micro_batch_tokens
     gpus = resolved.algorithm.learners.gpus
+    most = MOST_TOKENS * resolved.algorithm.learners.sequence_parallel
     if free is None and gpus and not torch.cuda.is_available():
-        return MOST_TOKENS if asked == AUTO else asked
+        return most if asked == AUTO else asked
     if free is None:
         free = torch.cuda.mem_get_info()[0] if gpus else free_memory()
     if gpus and not resolved.experiment.placement.colocated:
@@ -151,12 +186,14 @@ def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = N
     if asked != AUTO:
         _refuse_larger(resolved, shape, asked, free)
         return asked
-    tokens = MOST_TOKENS
-    while tokens > LEAST_TOKENS and _needed(resolved, shape, tokens) > SPARED * free:
-        tokens //= 2
+    # coarse on CPUs, whose free memory depends on other processes: the same seed should learn the same again
+    doubled = [LEAST_TOKENS << n for n in range((most // LEAST_TOKENS).bit_length())]
+    sizes = range(LEAST_TOKENS, MOST_ON_GPU * most // MOST_TOKENS + 1, LEAST_TOKENS) if gpus else doubled
+    fitting = bisect_right(sizes, SPARED * free, key=lambda tokens: _needed(resolved, shape, tokens))
+    tokens = sizes[max(0, fitting - 1)]
     _refuse_larger(resolved, shape, tokens, free)
     _log.log(
-        logging.INFO if tokens == MOST_TOKENS else logging.WARNING,
+        logging.INFO if tokens >= most else logging.WARNING,
         "optimizer.micro_batch_tokens=%d, as fits into %.1f GB of free memory",
         tokens,
         free / GB,
@@ -189,11 +226,8 @@ def _refuse_larger(resolved: Resolved, shape: ModelShape, tokens: int, free: flo
 
 def _remedy(resolved: Resolved, shape: ModelShape, free: float) -> str:
     """The settings with which it fits, added one by one until it does."""
-    said = (
-        []
-        if resolved.algorithm.optimizer.micro_batch_tokens == AUTO
-        else ["algorithm.optimizer.micro_batch_tokens=auto"]
-    )
+    is_auto = resolved.algorithm.optimizer.micro_batch_tokens == AUTO
+    said: dict[str, Any] = {} if is_auto else {"algorithm.optimizer.micro_batch_tokens": AUTO}
     changed = resolved
     for path, value in REMEDIES:
         if said and _needed(changed, shape, LEAST_TOKENS) <= SPARED * free:
@@ -201,8 +235,8 @@ def _remedy(resolved: Resolved, shape: ModelShape, free: float) -> str:
         smaller = _with(changed, path, value)
         if smaller is not None and _needed(smaller, shape, LEAST_TOKENS) < _needed(changed, shape, LEAST_TOKENS):
             changed = smaller
-            said.append(f"{path}={str(value).lower() if isinstance(value, bool) else value}")
-    settings = " ".join(said)
+            said[path] = str(value).lower() if isinstance(value, bool) else value
+    settings = " ".join(f"{path}={value}" for path, value in said.items())
     if said and _needed(changed, shape, LEAST_TOKENS) <= free:
         return f"It fits with {settings}."
     return f"Take a smaller model or a larger machine: with {settings or 'any setting'} it does not fit either."

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from typing_extensions import override
 
 from loomrl.algorithms.language.flat import use_flat
-from loomrl.algorithms.language.layers import compile_layers, compute_layers_twice
+from loomrl.algorithms.language.layers import compile_layers, recompute_layers
 from loomrl.algorithms.language.lora import attach, merge_adapter
 from loomrl.algorithms.language.precision import Dtypes, as_computed, hold_in_float32, release
 from loomrl.algorithms.language.resolved import origin_of
@@ -52,8 +52,8 @@ class LanguageModule(TorchRLModule):
             if self.vision is not None:
                 raise ConfigError("learners.compile=true and a model that sees: use learners.compile=false.")
             compile_layers(self.lm)
-        if settings.gradient_checkpointing:
-            compute_layers_twice(self.lm)
+        if settings.recompute != "none":
+            recompute_layers(self.lm, settings.recompute)
         self.computed: Dtypes = {}
         """Parameters of the model that are float32 but compute in another format."""
         if settings.lora is not None:
@@ -112,9 +112,7 @@ def open_teacher(module: LanguageModule, teacher: str) -> LanguageModule:
             f"algorithm.kl.teacher={teacher!r} has another vocabulary than the policy, whose tokens it cannot judge. "
             "Choose a teacher of the same family."
         )
-    alone = settings.model_copy(
-        update={"path": str(folder), "build": None, "lora": None, "gradient_checkpointing": False}
-    )
+    alone = settings.model_copy(update={"path": str(folder), "build": None, "lora": None, "recompute": "none"})
     made = LanguageModule(
         observation_space=module.observation_space,
         action_space=module.action_space,

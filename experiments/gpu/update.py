@@ -5,7 +5,9 @@ Axes: K tokens to learn, G attempts of a group, T tokens of an attempt.
 
 import asyncio
 import copy
+import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -23,6 +25,7 @@ import torch
 import torch.multiprocessing
 from torch import Tensor
 from transformers import PreTrainedModel
+from typing_extensions import override
 
 from loomrl.algorithms.language.batch import TokenBatch, inputs
 from loomrl.algorithms.language.flat import blocks_of, use_flat, variable_of
@@ -39,6 +42,7 @@ from loomrl.inference.engine import Completion, Request
 from loomrl.inference.footprint import ModelShape
 from loomrl.inference.torch.graph_engine import GraphEngine
 from loomrl.inference.weights.sealed import seal
+from loomrl.process import Closing, die_with_parent
 from loomrl.telemetry.metric import Metric
 
 GROUP = 8
@@ -168,7 +172,7 @@ class Player:
         self._groups.put(list(zip(requests, answers, strict=True)))
 
 
-class FarPlayer:
+class FarPlayer(Closing):
     """A player in a process of its own, which reads new weights in the learner's memory.
 
     It begins with the first call. On a CPU its process is a fork: begin it before there are threads.
@@ -184,6 +188,7 @@ class FarPlayer:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return partial(self._ask, name)
 
+    @override
     def close(self) -> None:
         """End the process."""
         self._process.kill()
@@ -202,6 +207,7 @@ class FarPlayer:
 
 def _serve(theirs: Connection, size: ModelSize, room: int) -> None:
     """In the engine's process: answer with what a player's methods return."""
+    die_with_parent(os.getppid(), by=signal.SIGKILL)
     player: Player | None = None
     while True:
         name, args = theirs.recv()
@@ -301,9 +307,11 @@ def update(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     failed = []
     with ExitStack() as stack:
         rooms = {name: sharing.ahead * size.requests // GROUP for name, sharing in SHARINGS.items()}
-        far = {name: FarPlayer(size, room=rooms[name]) for name, sharing in SHARINGS.items() if sharing.apart}
-        for each in far.values():
-            stack.callback(each.close)
+        far = {
+            name: stack.enter_context(FarPlayer(size, room=rooms[name]))
+            for name, sharing in SHARINGS.items()
+            if sharing.apart
+        }
         learner = Learner(size, build_model(size), rate=RATE)
         for name, sharing in SHARINGS.items():
             try:

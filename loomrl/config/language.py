@@ -124,8 +124,9 @@ class LanguageModel(Config):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format in which learners and engines compute and weights are published. What is trained is float32, as
     are its gradients and AdamW's averages."""
-    gradient_checkpointing: bool = False
-    """Recompute activations instead of storing them: less memory, more time."""
+    recompute: Literal["none", "selective", "full"] = "none"
+    """Compute layers again for the backward pass, for less memory and more time: but for matrix products and attention
+    (selective), or all of them (full)."""
     trust_remote_code: bool = False
     """Allow Python files in the model's folder and a teacher's to run with this user's rights. Read them first."""
     lora: Lora | None = None
@@ -178,6 +179,7 @@ class KL(Config):
 
 AUTO: Literal["auto"] = "auto"
 MOST_TOKENS = 16_384
+MOST_ON_GPU = 131_072
 """The most tokens of a forward pass that `auto` chooses."""
 
 
@@ -202,8 +204,9 @@ class Optimizer(Config):
     minibatches: PositiveInt = 1
     """Optimizer steps per epoch."""
     micro_batch_tokens: PositiveInt | Literal["auto"] = "auto"
-    """Maximum tokens of a forward pass, including padding; a step accumulates the gradients of its passes. `auto`: at
-    most 16384, and as many as fit into the free memory when the run begins, whose record has the number."""
+    """Maximum tokens of a forward pass, including padding; a step accumulates the gradients of its passes. `auto`: as
+    many as fit into the free memory when the run begins, at most 16384, or 131072 on a GPU; the run's record has the
+    number. Learners that share rows multiply it."""
 
 
 class Learners(Config):
@@ -238,8 +241,8 @@ class Learners(Config):
             raise ValueError(f"sequence_parallel={together} needs a multiple of it as count, got {self.count}")
         if together > 1 and (self.attention == "dense" or (self.attention == "auto" and self.gpus)):
             raise ValueError(f"sequence_parallel={together} needs attention=flat")
-        if self.compile and (not self.gpus or self.attention != "flat" or self.sharding == "fsdp"):
-            raise ValueError("compile=true needs gpus, attention=flat and sharding=replicate")
+        if self.compile and (not self.gpus or self.attention != "flat"):
+            raise ValueError("compile=true needs gpus and attention=flat")
         return self
 
 

@@ -69,10 +69,12 @@ SHAPES = {
 CASES: list[tuple[str, int, int, dict[str, Any]]] = [
     ("narrow", 2048, 1024, {}),
     ("narrow", 1024, 256, {"dtype": "bfloat16"}),
-    ("narrow", 2048, 256, {"lora": {"rank": 8}, "gradient_checkpointing": True}),
+    ("narrow", 2048, 256, {"lora": {"rank": 8}, "recompute": "full"}),
     ("wide", 1024, 128, {}),
     ("wide", 2048, 512, {}),
-    ("wide", 2048, 256, {"gradient_checkpointing": True}),
+    ("wide", 2048, 256, {"recompute": "full"}),
+    ("wide", 2048, 256, {"recompute": "selective"}),
+    ("wide", 2048, 256, {"recompute": "selective", "dtype": "bfloat16"}),
     ("wide", 1024, 256, {"lora": {"rank": 16}}),
     ("wide", 1024, 256, {"lora": {"rank": 16}, "dtype": "bfloat16"}),
     ("words", 512, 128, {}),
@@ -98,7 +100,7 @@ def test_a_pass_has_as_many_tokens_as_fit_into_what_is_free(monkeypatch: pytest.
     chosen = {free: planned(monkeypatch, tmp_path, free) for free in (12, 18, 30, 100)}
     assert sorted(chosen.values()) == [*chosen.values()]
     assert 256 <= chosen[12] < chosen[18] < chosen[30] < chosen[100] == 16_384
-    leaner = planned(monkeypatch, tmp_path, 12, **{"algorithm.model.gradient_checkpointing": True})
+    leaner = planned(monkeypatch, tmp_path, 12, **{"algorithm.model.recompute": "full"})
     assert leaner > chosen[12]
 
 
@@ -112,6 +114,21 @@ def test_a_training_that_does_not_fit_is_refused_with_what_is_needed_and_what_wo
         planned(monkeypatch, tmp_path, 20, **{TOKENS: 100_000})
     with pytest.raises(ConfigError, match="Take a smaller model or a larger machine"):
         planned(monkeypatch, tmp_path, 0.5)
+
+
+def test_a_gpu_is_filled_and_not_only_halved_into(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sizes.torch.cuda, "is_available", lambda: True)
+    chosen = []
+    for free in (20, 40, 60, 1000):
+        monkeypatch.setattr(sizes.torch.cuda, "mem_get_info", lambda free=free: (free * GB, 80 * GB))
+        chosen.append(planned(monkeypatch, tmp_path, 0, **{"algorithm.learners.gpus": 1.0}))
+        resolved = LanguageConfig.of(experiment(tmp_path, **{"algorithm.learners.gpus": 1.0})).resolved
+        needed = [
+            sum(learner_parts(resolved, ModelShape.of(shaped()), chosen[-1] + more).values()) for more in (0, 256)
+        ]
+        assert needed[0] <= 0.9 * free * GB < needed[1] or chosen[-1] == 131_072
+    assert chosen == sorted({*chosen})
+    assert chosen[-1] == 131_072
 
 
 def test_learners_that_share_rows_have_a_part_of_the_activations_each(tmp_path: Path) -> None:

@@ -27,9 +27,11 @@ from loomrl.algorithms.language.flat import blocks_of, use_flat, variable_of
 from loomrl.algorithms.language.layers import compile_layers
 from loomrl.algorithms.language.packing import Reader, Sample, SampleSize, plan_update, rows
 from loomrl.algorithms.language.score import score
+from loomrl.algorithms.language.sharding import full, shard
 from loomrl.config.language import Learners, Optimizer
 from loomrl.errors import ConfigError
 from loomrl.experiments.gpu import stand_in
+from loomrl.experiments.gpu.distributed import Sharded, group_of_one
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 60,
@@ -70,16 +72,19 @@ def attempts(families: list[tuple[int, list[int]]]) -> list[Sample]:
     return made
 
 
-def learnt(lm: PreTrainedModel, samples: list[Sample], passes: Any, read: Reader | None) -> tuple[Tensor, Tensor]:
+def learnt(
+    lm: PreTrainedModel | Sharded, samples: list[Sample], passes: Any, read: Reader | None
+) -> tuple[Tensor, Tensor]:
     """Log-probabilities, sample by sample, and the gradient of their weighted sum."""
     lm.zero_grad()
     found: dict[int, Tensor] = {}
     for micro_batch in passes:
         batch = TokenBatch.of(samples, micro_batch, torch.device("cpu"), read=read)
-        logp_K = score(lm, inputs(batch.packed))["logp_K"]
+        scores = lm(inputs(batch.packed)) if isinstance(lm, Sharded) else score(lm, inputs(batch.packed))
+        logp_K = scores["logp_K"]
         (logp_K * batch.packed.columns["weight"]).sum().backward()
         found |= {index: logp_K.detach()[batch.packed.sample_K == at] for at, index in enumerate(batch.order)}
-    gradients = [parameter.grad.flatten() for parameter in lm.parameters() if parameter.grad is not None]
+    gradients = [full(parameter.grad).flatten() for parameter in lm.parameters() if parameter.grad is not None]
     return torch.cat([found[index] for index in range(len(samples))]), torch.cat(gradients)
 
 
@@ -183,11 +188,27 @@ def test_compiled_layers_are_one_graph_for_rows_of_every_length_and_a_copy_has_w
     assert not torch.allclose(learnt(copied, samples, row, variable_of)[0], before)
 
 
+@pytest.mark.slow
+def test_compiled_layers_compute_the_same_in_shards_and_are_still_one_graph() -> None:
+    plain, compiled = (Sharded(deepcopy(model("llama"))) for _ in range(2))
+    begun = counters["stats"]["unique_graphs"]
+    compile_layers(compiled.lm, backend="aot_eager")
+    with group_of_one("cpu"):
+        for each in (plain, compiled):
+            shard(each)
+        for families in ([(5, [2]), (3, [4])], [(5, [2, 3, 1]), (4, [2])]):
+            samples = attempts(families)
+            row = [(tuple(range(len(samples))),)]
+            for ours, theirs in zip(*(learnt(m, samples, row, variable_of) for m in (compiled, plain)), strict=True):
+                torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    assert counters["stats"]["unique_graphs"] == begun + 1
+
+
 FLAT_ON_GPUS = {"gpus": 1.0, "attention": "flat"}
 
 
-@pytest.mark.parametrize("other", [{}, {"gpus": 1.0}, {**FLAT_ON_GPUS, "sharding": "fsdp", "count": 2}])
+@pytest.mark.parametrize("other", [{}, {"gpus": 1.0}, {"attention": "flat"}])
 def test_what_cannot_be_compiled_is_refused_with_what_it_needs(other: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="compile=true needs gpus, attention=flat and sharding=replicate"):
+    with pytest.raises(ConfigError, match="compile=true needs gpus and attention=flat"):
         Learners.parse({"compile": True, **other})
     assert Learners.parse({"compile": True, **FLAT_ON_GPUS}).compile

@@ -100,8 +100,8 @@ def test_learner_that_contradicts_itself_is_named_and_no_engine_is_blamed(tmp_pa
 
 def test_layers_that_are_computed_twice_learn_the_same(tmp_path: Path, gpt2: Path, monkeypatch: Any) -> None:
     after = []
-    for twice in (False, True):
-        algo = build(tmp_path / str(twice), **begun_with(gpt2, gradient_checkpointing=twice))
+    for extent in ("none", "full"):
+        algo = build(tmp_path / extent, **begun_with(gpt2, recompute=extent))
         layer = algo.learner_group._learner._own.lm.transformer.h[0]
         passes = []
         whole = layer.mlp.forward

@@ -7,7 +7,7 @@ from copy import deepcopy
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from loomrl.algorithms.language.batch import TokenBatch, inputs
 from loomrl.algorithms.language.flat import blocks_of, variable_of
-from loomrl.algorithms.language.layers import compute_layers_twice
+from loomrl.algorithms.language.layers import recompute_layers
 from loomrl.algorithms.language.loss import mean_by_sample
 from loomrl.algorithms.language.packing import Packed, Reader, Sample
 from loomrl.algorithms.language.score import Scores, score
@@ -57,15 +57,20 @@ def learnt(lm: PreTrainedModel, samples: list[Sample], read: Reader, computed: C
 
 
 def together(
-    lm: PreTrainedModel, samples: list[Sample], read: Reader, size: int, *, again: bool = False
+    lm: PreTrainedModel,
+    samples: list[Sample],
+    read: Reader,
+    size: int,
+    *,
+    again: Literal["selective", "full"] | None = None,
 ) -> list[tuple[Tensor, Tensor]]:
     """The same of every learner of a group."""
     store = dist.HashStore()
 
     def run(rank: int) -> tuple[Tensor, Tensor]:
         own = deepcopy(lm)
-        if again:
-            compute_layers_twice(own)
+        if again is not None:
+            recompute_layers(own, again)
         mine = group(store, rank, size)
         return learnt(own, samples, mine.reader(read), lambda lm, packed: mine.scores(partial(score, lm), packed))
 
@@ -76,14 +81,14 @@ def together(
 @pytest.mark.parametrize(
     ("name", "read", "size", "again"),
     [
-        ("llama", blocks_of, 2, False),
-        ("llama", variable_of, 2, True),
-        ("windows", variable_of, 2, False),
-        ("gpt2", blocks_of, 4, True),
+        ("llama", blocks_of, 2, None),
+        ("llama", variable_of, 2, "selective"),
+        ("windows", variable_of, 2, None),
+        ("gpt2", blocks_of, 4, "full"),
     ],
 )
 def test_learners_that_share_a_row_add_up_to_one_that_has_it_alone(
-    name: str, read: Reader, size: int, again: bool
+    name: str, read: Reader, size: int, again: Literal["selective", "full"] | None
 ) -> None:
     samples = attempts([(7, [3, 9, 1]), (0, [4]), (12, [2])])
     logp, gradient = learnt(model(name), samples, read, lambda lm, packed: score(lm, inputs(packed)))
@@ -141,7 +146,7 @@ class TestRun:
             (2, {}),
             (2, {"algorithm.learners.sharding": "fsdp", "algorithm.optimizer.micro_batch_tokens": 256}),
             (4, {"algorithm.learners.sharding": "fsdp", "algorithm.model.lora": {"rank": 4, "alpha": 8}}),
-            (4, {"algorithm.model.gradient_checkpointing": True, "algorithm.optimizer.minibatches": 2}),
+            (4, {"algorithm.model.recompute": "full", "algorithm.optimizer.minibatches": 2}),
         ],
     )
     def test_a_run_with_shared_rows_learns_what_one_learner_does(

@@ -2,13 +2,15 @@
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
-from loomrl.algorithms.language.layers import compute_layers_twice
+from loomrl.algorithms.language import layers
 from loomrl.algorithms.language.precision import as_computed, hold_in_float32, release
 from tests.inference.sample_models import tiny_model
 
@@ -24,7 +26,7 @@ def losses(model: PreTrainedModel) -> Iterator[Tensor]:
     draws = torch.Generator().manual_seed(0)
     for _ in range(STEPS):
         ids_BT = torch.randint(model.config.vocab_size, (8, 24), generator=draws)
-        yield model(ids_BT, labels=ids_BT).loss
+        yield model(ids_BT, labels=ids_BT, use_cache=False).loss
 
 
 def train(model: PreTrainedModel, rate: float) -> tuple[float, float]:
@@ -56,16 +58,33 @@ def gradients(model: PreTrainedModel) -> list[Tensor]:
     return [p.grad for p in model.parameters() if p.grad is not None]
 
 
-def test_it_computes_as_the_engine_does_also_where_layers_are_computed_twice() -> None:
+class Products(TorchDispatchMode):
+    """Counts matrix products."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += operator is torch.ops.aten.mm.default
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("extent", "repeats"), [("selective", False), ("full", True)])
+def test_it_computes_as_the_engine_does_also_where_layers_are_computed_again(
+    monkeypatch: pytest.MonkeyPatch, extent: Any, repeats: bool
+) -> None:
+    monkeypatch.setattr(layers, "CHEAP", 8)
     engine = tiny_model().bfloat16()
     learner = held(copy.deepcopy(engine))
     twice = held(copy.deepcopy(engine))
-    compute_layers_twice(twice)
+    layers.recompute_layers(twice, extent)
     ids_BT = torch.arange(48).view(2, 24)
     assert torch.equal(learner(ids_BT).logits, engine(ids_BT).logits)
-    once = gradients(learner)
+    with Products() as whole:
+        once = gradients(learner)
     assert {g.dtype for g in once} == {torch.float32}
-    assert all(map(torch.equal, once, gradients(twice)))
+    with Products() as again:
+        assert all(map(torch.equal, once, gradients(twice)))
+    assert (again.count > whole.count) == repeats
 
 
 def test_what_is_published_and_what_is_frozen_is_bfloat16() -> None:
