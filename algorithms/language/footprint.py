@@ -131,40 +131,8 @@ def _configuration(resolved: Resolved, db: LoomDB) -> Any:
 
 
 def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[str, float]:
-<<<<<<< HEAD
     """The peak of one learner, by part."""
     return learner_bytes(resolved.algorithm, shape, tokens, reference=wants_reference(resolved))
-=======
-    """The peak of one learner, by part: in a pass after the first, with gradients and AdamW's averages there."""
-    model = resolved.algorithm.model
-    number = BYTES[model.dtype]
-    own = -(-tokens // resolved.algorithm.learners.sequence_parallel)
-    shards = resolved.algorithm.learners.count if resolved.algorithm.learners.sharding == "fsdp" else 1
-    whole = shape.parameters / shards
-    parts = {}
-    if model.lora is None:
-        trained = whole
-        parts["weights"] = whole * (4 + (0 if number == 4 else number))
-        if wants_reference(resolved):
-            parts["reference policy"] = whole * number
-    else:
-        trained = shape.adapted * model.lora.rank / shards
-        parts["weights"] = whole * number + 4 * trained
-    parts["gradients and AdamW"] = (4 + STATES[resolved.algorithm.optimizer.states]) * trained
-    kept = 4 if number == 4 else NARROW
-    layer = kept * (HIDDEN * shape.hidden + INTERMEDIATE * shape.intermediate + KEYS * shape.keys)
-    layer *= 1 if model.lora is None else ADDED
-    each = layer * shape.layers
-    if model.recompute == "selective":
-        products = 6.0 * shape.hidden + 2.5 * (shape.intermediate + shape.keys)
-        each = min(each, layer + number * products * shape.layers)
-    if model.recompute == "full":
-        again = AGAIN if model.lora is None else ADDED_AGAIN
-        each = layer * min(again, shape.layers) + kept * shape.hidden * shape.layers
-    at_once = LOGITS_AT_ONCE["cuda" if resolved.algorithm.learners.gpus else "cpu"]
-    parts["activations"] = own * each + 4 * LOGITS * min(own * shape.vocabulary, at_once)
-    return parts
->>>>>>> main
 
 
 def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = None) -> int:

@@ -54,7 +54,10 @@ def learner_bytes(algorithm: Any, shape: ModelShape, tokens: int, *, reference: 
     layer = kept * (HIDDEN * shape.hidden + INTERMEDIATE * shape.intermediate + KEYS * shape.keys)
     layer *= 1 if model.lora is None else ADDED
     each = layer * shape.layers
-    if model.gradient_checkpointing:
+    if model.recompute == "selective":
+        products = 6.0 * shape.hidden + 2.5 * (shape.intermediate + shape.keys)
+        each = min(each, layer + number * products * shape.layers)
+    if model.recompute == "full":
         again = AGAIN if model.lora is None else ADDED_AGAIN
         each = layer * min(again, shape.layers) + kept * shape.hidden * shape.layers
     logits = 4 * LOGITS * min(own * shape.vocabulary, LOGITS_AT_ONCE["cuda" if learners.gpus else "cpu"])

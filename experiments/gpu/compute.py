@@ -127,7 +127,7 @@ def _learner(size: ModelSize, ways: Mapping[str, "Way"]) -> Iterator[dict[str, A
 def planned_learner(model: PreTrainedModel, size: ModelSize) -> dict[str, float]:
     """The bytes by part that `loomrl show --plan` counts for a learner like these."""
     algorithm = SimpleNamespace(
-        model=SimpleNamespace(dtype=size.dtype, lora=None, gradient_checkpointing=False),
+        model=SimpleNamespace(dtype=size.dtype, lora=None, recompute="none"),
         learners=SimpleNamespace(count=0, gpus=float(size.device == "cuda"), sharding="", sequence_parallel=1),
         optimizer=SimpleNamespace(states="float32"),
     )
