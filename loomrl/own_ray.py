@@ -11,9 +11,11 @@ import secrets
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +28,8 @@ ADDRESS = "address"
 LIMITS_S = 30.0, 150.0
 """Time limits of the first start and of the one retry."""
 LOOK_S = 0.1
+_ONCE = threading.RLock()
+"""Held while Ray starts: several threads may use it first."""
 VITAL = {"gcs_server", "raylet"}
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 MEET: Mapping[str, str] = dict.fromkeys(
@@ -61,23 +65,23 @@ def ensure_ray(**settings: Any) -> None:
     """Join the cluster in RAY_ADDRESS, or start a Ray of our own until this process ends, unless one is running."""
     import ray
 
-    if ray.is_initialized():
-        return
-    if address := cluster_address():
-        join_ray(address)
-        return
-    until_exit = ExitStack()
-    until_exit.enter_context(own_ray(**settings))
-    atexit.register(until_exit.close)
+    with _ONCE:
+        if ray.is_initialized():
+            return
+        if address := cluster_address():
+            join_ray(address)
+            return
+        until_exit = ExitStack()
+        until_exit.enter_context(own_ray(**settings))
+        atexit.register(until_exit.close)
 
 
 def ray_on_demand() -> None:
     """Have the first use of Ray in this process call `ensure_ray`: by itself Ray would start an open one then."""
     import ray
-    from ray._private import auto_init_hook, client_mode_hook
 
-    for module in (auto_init_hook, client_mode_hook):
-        module.auto_init_ray = ensure_ray
+    for name in ("_private.auto_init_hook", "_private.client_mode_hook", "util.placement_group"):
+        import_module(f"ray.{name}").auto_init_ray = ensure_ray  # type: ignore[attr-defined]
     if not ray.is_initialized():  # `ray.init` would set it
         logging.getLogger("ray").setLevel(QUIET["logging_level"])
 

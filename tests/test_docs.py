@@ -2,7 +2,6 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +64,9 @@ def test_world_of_the_guide_is_played_by_its_oracle_with_its_keywords(
 
 
 @pytest.mark.system
-@pytest.mark.usefixtures("ray_cluster", "one_thread")
+@pytest.mark.usefixtures("one_thread")
 @QUIET
-def test_control_policy_of_the_guide_learns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("loomrl.own_ray.own_ray", lambda num_cpus: nullcontext())  # the tests' own
+def test_control_policy_of_the_guide_learns(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(blocks("control.md", "python")[1], "guide", "exec"), {"__name__": "__main__"})
     assert float(capsys.readouterr().out.split(":")[-1]) > 60
 

@@ -15,7 +15,7 @@ from loomrl.algorithms.language.begin import wants_reference
 from loomrl.algorithms.language.peak import learner_bytes
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.language.sequence import refuse_unshared
-from loomrl.config import Architecture, TorchEngineConfig
+from loomrl.config import Architecture, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.language import AUTO, MOST_ON_GPU, MOST_TOKENS
 from loomrl.errors import ConfigError
 from loomrl.inference.footprint import BYTES, ModelShape
@@ -45,6 +45,9 @@ REMEDIES: tuple[tuple[str, Any], ...] = (
     ("algorithm.model.dtype", "bfloat16"),
 )
 """Settings that lower the memory, the least change first."""
+STEP_OR_CACHE = "learner's step or engine's cache"
+STEP_OR_ENGINE = "learner's step or engine"
+"""Memory that is used by turns: by a learner for its activations and gradients, or by engines."""
 FILLED = 0.5
 """Share of the context that an attempt fills on average; the engine's cache takes memory as it is filled."""
 
@@ -72,6 +75,9 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
     processes = 1 + resolved.algorithm.learners.count + experiment.rollout.runners
     parts = {f"learner's {name}": learners * size for name, size in learner_parts(resolved, shape, tokens).items()}
     parts["processes"] = PROCESS * -(-processes // machines)
+    if experiment.placement.colocated and isinstance(experiment.engine, VllmEngineConfig):
+        awake = shape.parameters * BYTES[resolved.algorithm.model.dtype] + (experiment.engine.memory_gb or 0) * 2**30
+        parts[STEP_OR_ENGINE] = max(_pop_step(parts), awake)
     if experiment.environments and isinstance(experiment.engine, TorchEngineConfig):
         open_attempts = min(
             experiment.rollout.concurrency,
@@ -83,15 +89,38 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
         cache = runners * shape.cache_bytes(resolved.algorithm.model.context, dtype) * rows
         parts["engine's weights"] = runners * shape.engine_bytes(dtype)
         if experiment.placement.colocated:
-            activations = parts.pop("learner's activations")
-            lent = _lent(resolved, shape)
-            parts["learner's activations or engine's cache"] = max(activations, cache + lent)
+            loan = _loan_bytes(resolved, shape)
+            parts[STEP_OR_CACHE] = max(_pop_step(parts), cache + loan)
         else:
             parts["engine's cache"] = cache
     return Footprint(parts)
 
 
-def _lent(resolved: Resolved, shape: ModelShape) -> float:
+def _pop_step(parts: dict[str, float]) -> float:
+    """Bytes that a learner needs while it steps, taken out of its parts."""
+    return parts.pop("learner's activations") + parts.pop("learner's gradients")
+
+
+def bound_memory(resolved: Resolved, *, learns: bool) -> None:
+    """Let this process take no more of a GPU than the others leave it, where learner and engines take turns. Then the
+    process that needs more than was planned is the one that fails.
+    """
+    if resolved.experiment.placement.colocated:
+        shape = ModelShape.of(config_of(resolved.origin, trust_remote_code=resolved.model.trust_remote_code))
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(
+            max(0.0, 1 - resident_bytes(resolved, shape, by_learner=not learns) / total)
+        )
+
+
+def resident_bytes(resolved: Resolved, shape: ModelShape, *, by_learner: bool) -> float:
+    """Bytes that learners, or engines, hold while the others are at work."""
+    by_turns = ("processes", STEP_OR_CACHE, STEP_OR_ENGINE)
+    parts = footprint(resolved, shape, LEAST_TOKENS).parts.items()
+    return sum(size for name, size in parts if name not in by_turns and name.startswith("learner's") == by_learner)
+
+
+def _loan_bytes(resolved: Resolved, shape: ModelShape) -> float:
     """Bytes of the published weights that a learner keeps for engines until its next step."""
     if not resolved.lends:
         return 0.0

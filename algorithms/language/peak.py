@@ -48,7 +48,8 @@ def learner_bytes(algorithm: Any, shape: ModelShape, tokens: int, *, reference: 
     else:
         trained = shape.adapted * model.lora.rank / shards
         parts["weights"] = whole * number + 4 * trained
-    parts["gradients and AdamW"] = (4 + STATES[algorithm.optimizer.states]) * trained
+    parts["AdamW"] = STATES[algorithm.optimizer.states] * trained
+    parts["gradients"] = 4 * trained
     narrow = NARROW_ON_GPU if learners.gpus else NARROW
     kept = 4 if number == 4 else narrow
     layer = kept * (HIDDEN * shape.hidden + INTERMEDIATE * shape.intermediate + KEYS * shape.keys)

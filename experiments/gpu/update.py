@@ -264,7 +264,6 @@ class Learner:
     def step(self, samples: Sequence[Sample]) -> dict[str, Any]:
         """One step of GRPO over these attempts."""
         lesson = BenchLesson(self._size, read=self._read, samples=samples)
-        self._optimizer.zero_grad(set_to_none=True)
         loss = torch.zeros((), device=self.model.device)
         logp = torch.zeros((), device=self.model.device)
         drift: list[Tensor] = []
@@ -277,6 +276,7 @@ class Learner:
             drift.append((logp_K - columns["engine"]).abs()[columns["age"] == 0])
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)  # an engine may need their memory
         return {
             "loss": float(loss) / lesson.targets,
             "mean_logp": float(logp) / lesson.targets,
@@ -387,7 +387,7 @@ def _planned(model: PreTrainedModel, size: ModelSize, sharing: Sharing) -> float
     shape = ModelShape.of(model.config)
     parts = planned_learner(model, size)
     cache = shape.cache_bytes(size.requests * (size.prompt + size.answer), size.dtype)
-    shared = min(parts["activations"], cache) if sharing.pauses else 0
+    shared = min(parts["activations"] + parts["gradients"], cache) if sharing.pauses else 0
     return sum(parts.values()) + shape.engine_bytes(size.dtype) + cache - shared
 
 

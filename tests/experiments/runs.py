@@ -1,5 +1,6 @@
 """Where tests keep their runs, what is compared of two of them, and how one is killed."""
 
+import json
 import os
 import shutil
 import signal
@@ -90,6 +91,31 @@ def assert_goes_on(settings: AnyExperiment, patch: pytest.MonkeyPatch) -> None:
     train(settings, run="parts")
     assert_same(settings, "parts", "whole")
     assert history(settings, "parts") == history(settings, "whole")
+
+
+ALONE = """
+import json, sys
+from loomrl.config import parse_experiment
+from loomrl.experiments.train import train
+
+run, *lines = sys.stdin
+for line in lines:
+    train(parse_experiment(json.loads(line), origin="stdin"), run=run.strip())
+
+import psutil, ray
+assert not ray.is_initialized() and not psutil.Process().children()
+print(*sys.modules)
+"""
+
+
+def train_without_ray(*experiments: AnyExperiment, run: str) -> set[str]:
+    """Train these, one after the other, in a process that starts no other and no Ray; returns its modules."""
+    lines = "".join(json.dumps(each.plain) + "\n" for each in experiments)
+    env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", ALONE]
+    done = subprocess.run(command, input=f"{run}\n{lines}", capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def kill_after_an_update(folder: Path, run: str, *words: str, delay_s: float = 0.0) -> None:

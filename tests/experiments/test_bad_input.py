@@ -107,7 +107,7 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["evaluate", "math", "environments.0.id=Maht"], ["'Maht'", "Did you mean 'Math'?"]),
         (["evaluate", "math", "environments.0.families=[algbra]"], ["algbra", "algebra.linear"]),
         (["evaluate", "math", "--policy", "nowhere/3"], ["nowhere/3"]),
-        (["evaluate", "nope"], ["'nope' is no experiment, no run in", "Latest runs: none", "37 more"]),
+        (["evaluate", "nope"], ["'nope' is no experiment, no run in", "Latest runs: none", " more (tab"]),
         (["evaluate", "--policy", "strange:make"], ["'make'", "It defines made, World. Did you mean 'made'?"]),
         (["envs", "check", "Math", "max_stepps=3"], ["max_stepps", "Did you mean 'max_steps'"]),
         (["train", "math", "algorithm={kind: custom, entry_point: 'no.such:X'}"], ["no.such:X", "importable"]),

@@ -188,15 +188,4 @@ def test_the_plan_of_a_learner_on_a_gpu_is_near_the_peak_that_one_had() -> None:
     gib = {name: size / 2**30 for name, size in parts.items()}
     numbers = sum(parameter.numel() for parameter in model.parameters()) / 2**30
     assert gib["activations"] == pytest.approx(28.4 - 8 * numbers, rel=0.15)  # weights, gradients, AdamW: bfloat16 then
-    assert gib["weights"] + gib["gradients and AdamW"] == pytest.approx(18 * numbers)
-
-
-def test_a_checksum_notices_what_changed_and_what_changed_places() -> None:
-    from loomrl.experiments.gpu.publication import checksum
-
-    flat = torch.arange(1.0, 9.0).to(torch.bfloat16)
-    swapped = flat[[1, 0, 2, 3, 4, 5, 6, 7]]
-    changed = flat.clone()
-    changed[5] += 1
-    assert checksum(flat) == checksum(flat.clone())
-    assert len({checksum(flat), checksum(swapped), checksum(changed)}) == 3
+    assert gib["weights"] + gib["gradients"] + gib["AdamW"] == pytest.approx(18 * numbers)

@@ -19,7 +19,14 @@ from loomrl.store.policies import EVALUATIONS
 from loomrl.store.runs import POLICIES, RUNS, RunStatus
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import RAY, experiment, shuffled
-from tests.experiments.runs import assert_goes_on, assert_same, history, kill_after_an_update, stop_at
+from tests.experiments.runs import (
+    assert_goes_on,
+    assert_same,
+    history,
+    kill_after_an_update,
+    stop_at,
+    train_without_ray,
+)
 
 pytestmark = RAY
 
@@ -80,6 +87,15 @@ def test_a_run_without_success_has_no_best_version_and_is_no_healthy_one(tmp_pat
     assert judged["r/2/greedy"]["by_level"] == {}
     assert "level  0" not in page
     assert "Level of tasks" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_run_of_one_process_starts_no_ray_and_equals_one_in_a_cluster(tmp_path: Path) -> None:
+    small = experiment(tmp_path, "ppo", **{"train.updates": 2, "evaluation.episodes": 4})
+    train_without_ray(small, run="alone")
+    train(small, run="r")
+    assert_same(small, "alone", "r")
 
 
 def test_shuffled_rewards_teach_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,7 @@ from loomrl.store.runs import POLICIES, RUNS, RunStatus, ask_to_stop
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
-from tests.experiments.runs import assert_goes_on, assert_same, places, stop_at
+from tests.experiments.runs import assert_goes_on, assert_same, places, stop_at, train_without_ray
 
 pytestmark = [pytest.mark.system, *MARKS]
 
@@ -96,29 +93,14 @@ def test_a_run_learns_and_leaves_metrics_evaluations_lineage_a_page_and_a_policy
     assert kept == sorted({0, int(result.best.rpartition("/")[2]), int(result.policy.rpartition("/")[2])})
 
 
-ALONE = """
-import json, sys
-from loomrl.config import parse_experiment
-from loomrl.experiments.train import train
-
-for line in sys.stdin:
-    train(parse_experiment(json.loads(line), origin="stdin"), run="alone")
-
-import psutil, ray
-heavy = {"transformers", "torch._dynamo", "matplotlib", "smart_open", "uvicorn", "wandb"} & set(sys.modules)
-print(ray.is_initialized(), psutil.Process().children(), sorted(heavy))
-"""
+HEAVY = {"transformers", "torch._dynamo", "matplotlib", "smart_open", "uvicorn", "wandb"}
 
 
 def test_a_run_of_one_process_starts_no_ray_and_equals_one_in_a_cluster_resumed_or_not(tmp_path: Path) -> None:
     settings = experiment(tmp_path, **{"train.steps": 1024, "evaluation.every": None, "evaluation.episodes": 2})
-    both = [settings.override({"train.steps": 512}), settings]
-    lines = "".join(json.dumps(each.plain) + "\n" for each in both)
-    command = [sys.executable, "-W", "ignore", "-c", ALONE]
-    env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, env=env)
-    assert done.stdout.splitlines()[-1:] == ["False [] []"], done.stderr[-3000:]
-    for each in both:
+    parts = [settings.override({"train.steps": 512}), settings]
+    assert not HEAVY & train_without_ray(*parts, run="alone")
+    for each in parts:
         train(each, run="r")
     assert_same(settings, "alone", "r")
 
