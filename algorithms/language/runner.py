@@ -15,6 +15,7 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 from typing_extensions import override
 
+from loomrl.algorithms.language.footprint import bound_memory
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, LanguagePolicy, PolicyChoice, RolloutConfig, TorchEngineConfig
 from loomrl.gym.catalogue import EnvironmentRegistration, register
@@ -178,9 +179,11 @@ class LanguageRunner(EnvRunner, Checkpointable):
         )
         self._past_engines = WeakSet[TorchEngine]()
         """Those of past versions, as long as they may be played against."""
+        if self._opening.device == "cuda":
+            bound_memory(self.config.resolved, learns=False)
         self.engine: Engine = self.config.shared_engine or open_engine(experiment.engine, self._opening)
         self._playing: Playing | None = None
-        if experiment.placement.colocated:
+        if experiment.placement.colocated and isinstance(self.engine, TorchEngine):
             self.release()
         self._agents = AgentGateway(deadline_s=experiment.rollout.episode_timeout_s)
         self.admitted: int | None = None

@@ -224,6 +224,10 @@ class SharedEnginesGroup(RunnerGroup):
         self._fleet.reject(cause)
 
     @override
+    def release(self) -> None:
+        self._fleet.release()
+
+    @override
     def request_work(self) -> Callable[[], tuple[int, float]]:
         engines = self._fleet.request_statistics()
         return lambda: _sum_work([engines()])
@@ -305,8 +309,12 @@ def open_shared_engines(resolved: Resolved) -> VllmFleet | None:
     """The shared engines, ready to answer; None if every runner opens its own."""
     experiment = resolved.experiment
     algorithm = resolved.algorithm
-    if not isinstance(experiment.engine, VllmEngineConfig):
+    choice = experiment.engine
+    if not isinstance(choice, VllmEngineConfig):
         return None
+    colocated = experiment.placement.colocated
+    if colocated:
+        choice = choice.model_copy(update={"settings": {**choice.settings, "enable_sleep_mode": True}})
     opening = Opening(
         origin=resolved.origin,
         context=algorithm.model.context,
@@ -315,4 +323,7 @@ def open_shared_engines(resolved: Resolved) -> VllmFleet | None:
         trust_remote_code=algorithm.model.trust_remote_code,
     )
     model = partial(origin_of, algorithm.model, artifact_url=experiment.artifact_url, built=resolved.built_name)
-    return open_fleet(experiment.engine, opening, model=model, **experiment.placement.engine.options())
+    fleet = open_fleet(choice, opening, model=model, **experiment.placement.engine.options())
+    if colocated:
+        fleet.release()  # before the learner is built
+    return fleet

@@ -21,6 +21,7 @@ from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import LanguageWork, TokenBatch, gather, inputs
 from loomrl.algorithms.language.eight_bit import EightBitAdamW
 from loomrl.algorithms.language.flat import blocks_of, variable_of
+from loomrl.algorithms.language.footprint import bound_memory
 from loomrl.algorithms.language.lora import Adapter, additions, base_weights, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, open_teacher
 from loomrl.algorithms.language.packing import Packed, Reader, Sample, UpdateStep
@@ -40,6 +41,8 @@ class TokenLearner(OwnSteps):
     @override
     def build(self) -> None:
         """Build, and shard the model if configured."""
+        if self.config.algorithm.learners.gpus:
+            bound_memory(self.config.resolved, learns=True)
         super().build()
         self._reference: LanguageModule | None = None
         self._sums: dict[str, list[Any]] = {}
@@ -140,7 +143,8 @@ class TokenLearner(OwnSteps):
         return sharding.accumulating(self.module[DEFAULT_MODULE_ID], more)
 
     def release(self) -> None:
-        """Give back what torch holds in reserve on a GPU: engines in other processes need it."""
+        """Give back the gradients, and what torch holds in reserve on a GPU: engines need it."""
+        self.get_optimizer(DEFAULT_MODULE_ID).zero_grad(set_to_none=True)
         if self._device.type == "cuda":
             torch.cuda.ipc_collect()
             torch.cuda.empty_cache()

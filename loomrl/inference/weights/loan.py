@@ -109,7 +109,7 @@ def lend(
 def _allocate(size: int, device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.empty(size, dtype=torch.uint8, device=device)
-    return _over(UntypedStorage._new_using_filename_cpu(size))
+    return _bytes_of(UntypedStorage._new_using_filename_cpu(size))
 
 
 def _handle(memory: Tensor) -> tuple[Any, ...]:
@@ -121,7 +121,7 @@ def _handle(memory: Tensor) -> tuple[Any, ...]:
 
 
 def _reopen(handle: tuple[Any, ...]) -> Tensor:
-    return _over(UntypedStorage._new_shared_filename_cpu(*handle))
+    return _bytes_of(UntypedStorage._new_shared_filename_cpu(*handle))
 
 
 def _reopen_on_gpu(handle: tuple[Any, ...]) -> Tensor:
@@ -131,7 +131,7 @@ def _reopen_on_gpu(handle: tuple[Any, ...]) -> Tensor:
     return memory
 
 
-def _over(storage: UntypedStorage) -> Tensor:
+def _bytes_of(storage: UntypedStorage) -> Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
