@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch._dynamo import config as dynamo
 from torch.fx.experimental import _config as shapes
 from torch.nn.attention import varlen  # noqa: F401 - defines an operator
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -28,6 +29,8 @@ ATTENTIONS = {
 def compile_layers(lm: PreTrainedModel, *, backend: str = "inductor") -> None:
     """Compile the layers: one graph for all of them and for flat rows of every length."""
     shapes.use_duck_shape = False  # else a first row without shared prompts, with a key per token, has its own graph
+    # `precision` puts cast parameters into a layer and takes them out again, which the backward pass need not repeat
+    dynamo.skip_fwd_side_effects_in_bwd_under_checkpoint = True
     for layer in _layers(lm, "learners.compile"):
         layer.compile(backend=backend, fullgraph=True, dynamic=True)
 
