@@ -192,7 +192,7 @@ def test_compiled_layers_are_one_graph_for_rows_of_every_length_and_a_copy_has_w
 @pytest.mark.slow
 @pytest.mark.parametrize("extent", ["none", "selective", "full"])
 def test_compiled_layers_compute_the_same_in_shards_and_again_and_are_still_one_graph(extent: Any) -> None:
-    plain, compiled = (Sharded(deepcopy(model("llama"))) for _ in range(2))
+    plain, compiled = (Sharded(deepcopy(model("llama")).bfloat16()) for _ in range(2))
     begun = counters["stats"]["unique_graphs"]
     compile_layers(compiled.lm, backend="aot_eager")
     if extent != "none":
