@@ -17,7 +17,7 @@ from rich.console import Console
 
 from loomrl.config import ControlExperiment
 from loomrl.config.control import Network
-from loomrl.control.episode import GIF, STEPS, Episode
+from loomrl.control.episode import GIF, STEPS, FilmedEpisode
 from loomrl.control.film import RENDERED, SIDE, Film, as_picture, film_episode, write_films
 from loomrl.control.network import ActorCritic
 from loomrl.control.play import RandomPolicy, Scripted
@@ -131,7 +131,7 @@ def test_frames_and_steps_are_those_of_the_episode(tmp_path: Path) -> None:
         for number, step in enumerate(film.episode.frames):
             gif.seek(number)
             assert (column(gif.convert("RGB")), gif.info["duration"]) == (step, film.episode.delays_ms[number])
-    assert Episode.parse(json.loads((tmp_path / STEPS).read_bytes())) == film.episode
+    assert FilmedEpisode.parse(json.loads((tmp_path / STEPS).read_bytes())) == film.episode
 
 
 @pytest.mark.parametrize("steps", [99, 100, 101, 700])
@@ -218,7 +218,7 @@ def test_an_evaluation_keeps_a_film_of_its_first_policy_unless_it_is_told_not_to
     asked = experiment(tmp_path, steps=1200)
     result = evaluate_control(asked, [f"{HERE}:ones", "random"])
     assert result.film == as_result(result)["film"] == f"{tmp_path}/runs/{result.run}/{GIF}"
-    kept = Episode.parse(json.loads(Path(result.film).with_name(STEPS).read_bytes()))
+    kept = FilmedEpisode.parse(json.loads(Path(result.film).with_name(STEPS).read_bytes()))
     assert (len(kept.rewards), kept.ending, set(kept.actions)) == (1000, "cut", {(1.0,)})
     assert Path(result.film).stat().st_size < 200_000
     assert evaluate_control(asked.override({"evaluation.film": 0}), ["random"]).film is None
