@@ -113,6 +113,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_learner_that_died_is_named_and_its_memory_is_gone(tmp_path: Path) -> None:
     torch.save(dict(tiny_model(seed=1).state_dict()), tmp_path / "weights.pt")
