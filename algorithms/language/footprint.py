@@ -1,7 +1,4 @@
-"""The memory of a training's processes, from settings and the model's configuration: before any weights are loaded.
-
-The factors of activations are fitted to peaks of real learners, by `tests/algorithms/test_footprint.py`.
-"""
+"""The memory of a training's processes, from settings and the model's configuration: before any weights are loaded."""
 
 import json
 import logging
@@ -15,8 +12,8 @@ import torch
 from transformers import AutoConfig, LlamaConfig
 
 from loomrl.algorithms.language.begin import wants_reference
+from loomrl.algorithms.language.peak import learner_bytes
 from loomrl.algorithms.language.resolved import Resolved
-from loomrl.algorithms.language.score import LOGITS_AT_ONCE
 from loomrl.algorithms.language.sequence import refuse_unshared
 from loomrl.config import Architecture, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.language import AUTO, MOST_ON_GPU, MOST_TOKENS
@@ -37,23 +34,6 @@ PROCESS = 0.75 * GB
 LEAST_TOKENS = 256
 SPARED = 0.9
 """Share of the free memory that `auto` may fill."""
-HIDDEN = 13.0
-INTERMEDIATE = 5.0
-KEYS = 4.0
-"""Numbers that a layer keeps for a token's backward pass, as multiples of its widths: a sixth of it is what the
-allocator cannot use.
-"""
-NARROW = 2.7
-"""Bytes of such a number in bfloat16: norms compute in float32."""
-ADDED = 1.2
-"""Activations with low-rank additions, in relation to those without."""
-AGAIN = 3.5
-ADDED_AGAIN = 9.0
-"""Layers' worth of activations at the peak of a pass that computes layers twice; with low-rank additions."""
-LOGITS = 4.0
-"""Copies of a pass's logits at the peak."""
-STATES = {"float32": 8.0, "8bit": 2.1}
-"""Bytes of AdamW's averages of a number; in 8 bits with their scales."""
 REMEDIES: tuple[tuple[str, Any], ...] = (
     ("algorithm.kl.watch", False),
     ("placement.colocated", True),
@@ -180,36 +160,8 @@ def _configuration(resolved: Resolved, db: LoomDB) -> Any:
 
 
 def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[str, float]:
-    """The peak of one learner, by part: in a pass after the first, with gradients and AdamW's averages there."""
-    model = resolved.algorithm.model
-    number = BYTES[model.dtype]
-    own = -(-tokens // resolved.algorithm.learners.sequence_parallel)
-    shards = resolved.algorithm.learners.count if resolved.algorithm.learners.sharding == "fsdp" else 1
-    whole = shape.parameters / shards
-    parts = {}
-    if model.lora is None:
-        trained = whole
-        parts["weights"] = whole * (4 + (0 if number == 4 else number))
-        if wants_reference(resolved):
-            parts["reference policy"] = whole * number
-    else:
-        trained = shape.adapted * model.lora.rank / shards
-        parts["weights"] = whole * number + 4 * trained
-    parts["AdamW"] = STATES[resolved.algorithm.optimizer.states] * trained
-    parts["gradients"] = 4 * trained
-    kept = 4 if number == 4 else NARROW
-    layer = kept * (HIDDEN * shape.hidden + INTERMEDIATE * shape.intermediate + KEYS * shape.keys)
-    layer *= 1 if model.lora is None else ADDED
-    each = layer * shape.layers
-    if model.recompute == "selective":
-        products = 6.0 * shape.hidden + 2.5 * (shape.intermediate + shape.keys)
-        each = min(each, layer + number * products * shape.layers)
-    if model.recompute == "full":
-        again = AGAIN if model.lora is None else ADDED_AGAIN
-        each = layer * min(again, shape.layers) + kept * shape.hidden * shape.layers
-    at_once = LOGITS_AT_ONCE["cuda" if resolved.algorithm.learners.gpus else "cpu"]
-    parts["activations"] = own * each + 4 * LOGITS * min(own * shape.vocabulary, at_once)
-    return parts
+    """The peak of one learner, by part."""
+    return learner_bytes(resolved.algorithm, shape, tokens, reference=wants_reference(resolved))
 
 
 def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = None) -> int:

@@ -25,7 +25,7 @@ def publication(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
 
     size = model_size(cpu=cpu, tiny=tiny)
     weights = {name: parameter.detach() for name, parameter in build_model(size).named_parameters()}
-    context: Any = torch.multiprocessing.get_context("spawn")
+    context: Any = torch.multiprocessing.get_context("fork" if cpu else "spawn")  # CUDA survives no fork
     ours, theirs = context.Pipe()
     reader = context.Process(target=read, args=(theirs,), daemon=True)
     reader.start()
