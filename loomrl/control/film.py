@@ -136,8 +136,8 @@ def film_episode(
 ) -> Film:
     """Play one episode in the only world of `environments`, and film it where that renders pictures.
 
-    `advance` is called with the number of every step. An exception of the environment becomes an EpisodeError with its name
-    and the step.
+    `advance` is called with the number of every step. An exception of the environment becomes an EpisodeError with its
+    name and the step.
     """
     if take.explore and not isinstance(policy, ControlPolicy):
         raise ConfigError("only a trained policy samples its actions; this one acts in one way alone.")
