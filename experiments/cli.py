@@ -47,6 +47,7 @@ GROUPS: Mapping[str, Sequence[Callable[..., None] | tuple[str, typer.Typer]]] = 
     "Train": [
         train.train,
         train.evaluate,
+        train.watch,
         train.show,
         train.sweep,
         jobs.submit,
@@ -89,6 +90,7 @@ GROUPS: Mapping[str, Sequence[Callable[..., None] | tuple[str, typer.Typer]]] = 
 SHORT = {
     "train": "Train a policy, until a stopping rule applies",
     "evaluate": "Evaluate policies on held-out tasks, with confidence intervals",
+    "watch": "Film an episode of a control policy, and show its steps",
     "show": "Print a resolved experiment: what a run would do",
     "sweep": "Search for settings: many trials of one experiment",
     "submit": "Train, or serve, on a Ray cluster",

@@ -1,19 +1,24 @@
 """Evaluation of control policies: greedy episodes in separate environments, with the experiment's settings."""
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TransformReward
 from numpy.typing import NDArray
 from rich.console import Console
 
-from loomrl.config import ControlExperiment, Weave
+from loomrl.config import ControlEnvironment, ControlExperiment, Weave
 from loomrl.control.environment import agents_in, label, open_environment, open_environments, snapshot
+from loomrl.control.episode import GIF
+from loomrl.control.film import LONGEST, Take, film_episode, open_filmed
 from loomrl.control.play import ActingPolicy, Idle, PlayOutcome, RandomPolicy, Scripted, play, play_each
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, group_returns, lattice
@@ -29,6 +34,9 @@ from loomrl.run.version import copied, find_version
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import Evaluation, record_evaluation
 from loomrl.store.runs import RUNS, run_id
+from loomrl.telemetry.progress import progress
+
+_log = logging.getLogger(__name__)
 
 AT_ONCE = 16
 """Environments played side by side."""
@@ -51,13 +59,15 @@ class ControlResult:
     reports: tuple[ReturnReport, ...]
     picture: str | None = None
     """The file with the fronts, if there are several objectives."""
+    film: str | None = None
+    """The film of an episode of the first policy, if the environment renders pictures."""
 
 
 def judge_control(policy: ActingPolicy, experiment: ControlExperiment, *, name: str) -> ReturnReport:
     """The policy's return in the environment of the last stage. Equal policies get equal reports."""
     if experiment.objectives:
         return judge_preferences(policy, experiment, name=name, seed=_seed(experiment))
-    return judge_outcome(name, play_evaluation(policy, experiment), experiment)
+    return judge_outcome(name, play_evaluation(policy, experiment, name=name), experiment)
 
 
 def judge_outcome(name: str, outcome: PlayOutcome, experiment: ControlExperiment) -> ReturnReport:
@@ -83,20 +93,78 @@ def idle_return(experiment: ControlExperiment) -> float | None:
     return float(np.mean(play_evaluation(Idle(), experiment).returns))
 
 
-def play_evaluation(policy: ActingPolicy, experiment: ControlExperiment) -> PlayOutcome:
+def play_evaluation(policy: ActingPolicy, experiment: ControlExperiment, *, name: str = "") -> PlayOutcome:
     """The evaluation's episodes."""
     settings = experiment.evaluation
     choice = experiment.judged_in
     agents = agents_in(choice, choice.settings)
     count = min(settings.episodes, AT_ONCE) * agents
-    with closing(open_environments(choice, count, choice.settings)) as environments:
+    with (
+        closing(open_environments(choice, count, choice.settings)) as environments,
+        progress(f"evaluate {name}".strip(), settings.episodes * agents, only_if_long=True) as report,
+    ):
         return play(
             policy,
             environments,
             settings.episodes * agents,
             seed=_seed(experiment),
             max_steps=settings.max_steps,
+            report=report,
         )
+
+
+# -- films ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_scene(experiment: ControlExperiment) -> Iterator[tuple[VectorEnv[Any, Any, Any], str | None]]:
+    """One world of evaluations, with a camera if it can have one; else why it cannot."""
+    environments, reason = open_filmed(partial(_open_world, experiment))
+    with closing(environments):
+        yield environments, reason
+
+
+def _open_world(experiment: ControlExperiment, more: Mapping[str, Any]) -> VectorEnv[Any, Any, Any]:
+    judged = experiment.judged_in
+    choice = judged.model_copy(update={"vectorization": "sync", "settings": {**judged.settings, **more}})
+    if not experiment.objectives:
+        return open_environments(choice, agents_in(choice, choice.settings), choice.settings)
+    algorithm = experiment.algorithm
+    assert isinstance(algorithm, Weave)
+    weights = np.array(algorithm.preference.always or [1 / len(experiment.objectives)] * len(experiment.objectives))
+
+    def preferred() -> Any:
+        one = _open_preferred(choice, algorithm, tuple(weights.tolist()))
+        return TransformReward(one, lambda paid: float(group_returns(np.asarray(paid), algorithm.tree) @ weights))
+
+    return SyncVectorEnv([preferred])
+
+
+def take_of(experiment: ControlExperiment, number: int = 0, *, frames: int, explore: bool = False) -> Take:
+    """The evaluation's episode of this number, counted from 0."""
+    seed = _seed(experiment) + number
+    return Take(seed=seed, frames=frames, max_steps=experiment.evaluation.max_steps, explore=explore)
+
+
+def keep_film(policy: ActingPolicy, experiment: ControlExperiment, folder: Path) -> str | None:
+    """Film the beginning of the evaluation's first episode into this folder; the film's path, or None without one.
+
+    Nothing that happens while it is filmed ends an evaluation: it is logged.
+    """
+    settings = experiment.evaluation
+    if not settings.film:
+        return None
+    bounded = experiment.override({"evaluation.max_steps": min(settings.max_steps or LONGEST, LONGEST)})
+    try:
+        with open_scene(bounded) as (environments, reason):
+            if reason is not None:
+                _log.info("no film: %s", reason)
+                return None
+            film_episode(policy, environments, take_of(bounded, frames=settings.film)).save(folder)
+    except Exception as error:  # noqa: BLE001 - the boundary to the environment's author and to drivers
+        _log.warning("no film of an evaluation: %s: %s", type(error).__name__, error)
+        return None
+    return str(folder / GIF)
 
 
 def _seed(experiment: ControlExperiment) -> int:
@@ -124,7 +192,8 @@ def evaluate_control(
             result["return"] = {report.policy: report.overall.reward.mean for report in reports}
             picture = Path(experiment.evaluation.picture or Path(experiment.train.folder, run, PICTURE))
             drawn = draw_fronts(reports, picture)
-        return ControlResult(run, label(experiment.environment), clock() - started, tuple(reports), drawn)
+            film = keep_film(found[0][1], experiment, Path(experiment.train.folder, run))
+        return ControlResult(run, label(experiment.environment), clock() - started, tuple(reports), drawn, film)
 
 
 def judge_preferences(policy: ActingPolicy, experiment: ControlExperiment, *, name: str, seed: int) -> FrontReport:
@@ -133,9 +202,13 @@ def judge_preferences(policy: ActingPolicy, experiment: ControlExperiment, *, na
     algorithm = experiment.algorithm
     assert isinstance(algorithm, Weave)
     preferences = _preferences(algorithm, settings.preferences)
-    with closing(
-        VectorRewards([partial(_open_preferred, experiment, tuple(row.tolist())) for row in preferences])
-    ) as opened:
+    choice = experiment.judged_in
+    with (
+        closing(
+            VectorRewards([partial(_open_preferred, choice, algorithm, tuple(row.tolist())) for row in preferences])
+        ) as opened,
+        progress(f"evaluate {name}", settings.episodes * len(preferences), only_if_long=True) as report,
+    ):
         returns, steps, cut, limit = play_each(
             policy,
             opened,
@@ -143,6 +216,7 @@ def judge_preferences(policy: ActingPolicy, experiment: ControlExperiment, *, na
             seed=seed,
             gamma=algorithm.gamma,
             max_steps=settings.max_steps,
+            report=report,
         )
     return judge_front(
         name,
@@ -158,10 +232,7 @@ def judge_preferences(policy: ActingPolicy, experiment: ControlExperiment, *, na
     )
 
 
-def _open_preferred(experiment: ControlExperiment, weights: tuple[float, ...]) -> Preferred:
-    choice = experiment.judged_in
-    algorithm = experiment.algorithm
-    assert isinstance(algorithm, Weave)
+def _open_preferred(choice: ControlEnvironment, algorithm: Weave, weights: tuple[float, ...]) -> Preferred:
     steering = Steering.of(algorithm, source=Always(weights))
     return Preferred(open_environment(choice, choice.settings), steering)
 
@@ -228,7 +299,8 @@ def as_result(result: ControlResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "policies": {report.policy: report.as_dict() for report in result.reports},
     }
-    return told | {"picture": result.picture} if result.picture else told
+    files = {"picture": result.picture, "film": result.film}
+    return told | {name: file for name, file in files.items() if file}
 
 
 def render(result: ControlResult, console: Console) -> None:
@@ -251,8 +323,9 @@ def render(result: ControlResult, console: Console) -> None:
             render_front(report, console)
     for line in cut_lines(result.reports):
         console.print(f"\n{line}", highlight=False)
-    if result.picture:
-        console.print(f"\npicture: {result.picture}", highlight=False)
+    for name, file in (("picture", result.picture), ("film", result.film)):
+        if file:
+            console.print(f"\n{name}: {file}", highlight=False)
     console.print(f"\n{result.seconds:.1f} s, recorded as run {result.run}", highlight=False)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
-from loomrl.algorithms.language.footprint import GB, LEAST_TOKENS, STATES, fitting_tokens, footprint, shape_of
+from loomrl.algorithms.language.footprint import GB, LEAST_TOKENS, fitting_tokens, footprint, shape_of
+from loomrl.algorithms.language.peak import STATES
 from loomrl.algorithms.language.resolved import Resolved, origin_of
 from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, Experiment, RewardModel
 from loomrl.config.language import AUTO

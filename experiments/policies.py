@@ -179,8 +179,9 @@ def exported(
 
         fix_preference(checkpoint / "model", preference)
     shutil.copytree(inside if inside.is_dir() else checkpoint / "model", folder, dirs_exist_ok=True)
-    if (checkpoint / "adapter").is_dir():
-        shutil.copytree(checkpoint / "adapter", folder / "adapter")
+    for part, into in (("adapter", folder / "adapter"), ("film", folder)):
+        if (checkpoint / part).is_dir():
+            shutil.copytree(checkpoint / part, into, dirs_exist_ok=True)
     shutil.rmtree(checkpoint.parent)
     if asked:
         from loomrl.control import stable_baselines as theirs

@@ -16,7 +16,7 @@ from loomrl.algorithms.timing import Phases
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import label, snapshot
 from loomrl.errors import ConfigError
-from loomrl.experiments.evaluate_control import cut_lines, idle_return, judge_control
+from loomrl.experiments.evaluate_control import cut_lines, idle_return, judge_control, keep_film
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener
 from loomrl.run.ledger import VersionLedger
@@ -138,6 +138,9 @@ class ControlTraining:
                 metrics[Metric.RETURN_EVALUATED] = report["overall"]["reward"]["mean"]
                 if self._idle is not None:
                     metrics[Metric.RETURN_IDLE] = self._idle
+                is_same = self.stage == len(self.experiment.stages) - 1 and not self.experiment.evaluation.settings
+                if is_same and Metric.RETURN in metrics:
+                    metrics[Metric.RETURN_AHEAD] = metrics[Metric.RETURN_EVALUATED] - metrics[Metric.RETURN]
                 if report.get("hypervolume") is not None:
                     metrics[Metric.FRONT_HYPERVOLUME] = report["hypervolume"]
         self._is_due |= self.stopped is not None or self._passes(self.experiment.train.checkpoint_every, before)
@@ -149,7 +152,7 @@ class ControlTraining:
         ) / seconds
         self.listen(self.done, metrics)
         if self._is_due:
-            self._checkpoint()
+            self._checkpoint(is_last=self.stopped is not None)
 
     def _passes(self, every: int | None, before: int) -> bool:
         return every is not None and self.done // every > before // every
@@ -235,7 +238,7 @@ class ControlTraining:
         """Judge and keep the present policy; the checkpoint does not know the reason, so a resumed run goes on."""
         if self.judged["last"]["number"] != self.done:
             self._evaluate()
-        self._checkpoint()
+        self._checkpoint(is_last=True)
         self._stop = reason
 
     def keep(self) -> str:
@@ -249,13 +252,16 @@ class ControlTraining:
         self.algo.save_to_path(path)
         (Path(path) / STAGE).write_text(str(self.stage))
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, *, is_last: bool = False) -> None:
         begun = time.perf_counter()
         self._is_due = False
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
             self.algo.save_to_path(str(folder / "algorithm"))
-            self.algo.policy().save(folder / "policy")
+            policy = self.algo.policy()
+            policy.save(folder / "policy")
+            if is_last:
+                keep_film(policy, self.experiment, folder / "film")
             state = self._ledger.commit(self.done, folder, self._progress())
         self._record_evaluation(state)
         self._checkpoint_s = time.perf_counter() - begun

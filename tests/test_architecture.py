@@ -81,6 +81,7 @@ OPENED_IN = {
     "peft": {"algorithms/language/lora.py"},
     "math_verify": {"envs/math/verify.py"},
     "PIL": {
+        "loomrl/control/film.py",
         "envs/multimodal/canvas.py",
         "envs/multimodal/plot.py",
         "loomrl/inference/vision.py",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -28,12 +29,13 @@ from typing_extensions import override
 
 from loomrl.algorithms.control.learner import OURS, ControlWork
 from loomrl.algorithms.control.module import ActorModule, seed_without_compiler
-from loomrl.algorithms.control.rollout import Rollout, Window
+from loomrl.algorithms.control.rollout import Rollout, Window, spread_of
 from loomrl.algorithms.control.runner import ArrayRunner
 from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.timing import Phases
 from loomrl.control.policy import ControlPolicy
+from loomrl.control.space import acts
 from loomrl.errors import ArtifactError, ConfigError, EpisodeError
 from loomrl.telemetry.metric import Metric
 
@@ -65,6 +67,8 @@ class ControlStep(Placed):
         """Seconds by phase; a caller that measures part of the training replaces it."""
         self.updates = 0
         """Updates so far."""
+        self._spreads: list[Mapping[Metric, float]] = []
+        """How actions lay between their bounds since the last metrics."""
         self.planned = -(-(self.config.steps or batch) // batch)
         """Updates of the whole run."""
         apart = self.config.num_env_runners or self.config.num_learners or self.config.num_gpus_per_learner
@@ -166,6 +170,11 @@ class ControlStep(Placed):
         """Count the runners' results, and log the latest episodes."""
         self.metrics.aggregate(list(counted), key=ENV_RUNNER_RESULTS)
         self.window.observe(rollouts)
+        module = self.get_module()
+        if isinstance(module, ActorModule) and (
+            spread := spread_of(rollouts, acts(module.action_space), module.net.distribution)
+        ):
+            self._spreads.append(spread)
         for name, value in self.window.rllib_results().items():
             self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
 
@@ -205,6 +214,8 @@ class ControlStep(Placed):
         found = {str(name): learnt.get(name) for name in Metric}
         told = {str(Metric.RETURN): acted.get(EPISODE_RETURN_MEAN), Metric.EPISODE_STEPS: acted.get(EPISODE_LEN_MEAN)}
         told[Metric.SUCCESS_TOLD] = self.window.success_of(len(self.window.latest)) if self.window.latest else None
+        told |= {name: fmean(each[name] for each in self._spreads) for name in (self._spreads or [{}])[0]}
+        self._spreads = []
         found |= {name: value for name, value in told.items() if value is not None and not math.isnan(value)}
         return {name: float(value) for name, value in found.items() if value is not None}
 

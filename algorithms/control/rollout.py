@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from ray.rllib.utils.metrics import EPISODE_LEN_MEAN, EPISODE_RETURN_MAX, EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN
 from torch import Tensor
 
+from loomrl.control.distribution import ActionDistribution, Gaussian
 from loomrl.control.memory import History
+from loomrl.control.space import ActionView
+from loomrl.telemetry.metric import Metric
 
 WINDOW = 100
 """Episodes over which a mean return is reported, as usual in the field."""
@@ -207,3 +210,26 @@ def _begins(rollout: Rollout) -> Tensor:
     """`[T + 1, N]`: true after a step that only reset an environment."""
     valid_TN = torch.from_numpy(rollout.valid)
     return torch.cat([torch.zeros_like(valid_TN[:1]), ~valid_TN])
+
+
+AT_BOUND = 0.99
+"""A squashed action never reaches its bounds, which are -1 and 1."""
+LOG_STD_MOST = 2.0
+"""As squashed distributions have it; others never come near."""
+
+
+def spread_of(rollouts: Sequence[Rollout], kind: ActionView, distribution: ActionDistribution) -> dict[Metric, float]:
+    """How real-valued actions lie between their bounds; nothing of choices, and of actions without bounds."""
+    if not isinstance(distribution, Gaussian) or not np.isfinite([*kind.low, *kind.high]).all():
+        return {}
+    low, high = (-1.0, 1.0) if distribution.squashed else (np.array(kind.low), np.array(kind.high))
+    half = (high - low) / 2
+    edge = half * (AT_BOUND if distribution.squashed else 1.0)
+    far_SD = abs(np.concatenate([rollout.actions[rollout.valid] for rollout in rollouts]) - (high + low) / 2)
+    log_std_SD = np.concatenate([np.split(rollout.inputs[rollout.valid], 2, -1)[1] for rollout in rollouts])
+    if not len(far_SD):
+        return {}
+    return {
+        Metric.POLICY_SATURATED: float((far_SD >= edge).mean()),
+        Metric.POLICY_DEVIATION: float((np.exp(log_std_SD.clip(max=LOG_STD_MOST)) / half).mean()),
+    }

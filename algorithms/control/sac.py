@@ -19,6 +19,7 @@ from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMER
 from torch import Tensor
 from typing_extensions import override
 
+from loomrl.algorithms.advantage import explained_variance
 from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.algorithm import Brought, ControlStep, collect_fragment
 from loomrl.algorithms.control.config import ControlConfig
@@ -88,6 +89,8 @@ class SACLearner(PartsLearner):
         self._targets = list(self.own.targets.parameters())
         most = OF_MOST * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
         self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
+        self._judged: tuple[Tensor, Tensor] | None = None
+        """Errors of the critics in the latest update, and what was wanted of them."""
 
     def learn(self, work: ControlWork) -> int:
         """Store the steps, then make the updates that are due."""
@@ -104,6 +107,17 @@ class SACLearner(PartsLearner):
         for _ in range(due):
             self._improve()
         return due * int(settings.batch)
+
+    @override
+    def report_metrics(self, trained: int) -> Any:
+        """Also how much the critics explain in the latest update; in every one it would cost more than it tells."""
+        if self._judged is not None:
+            error_2B, wanted_B = self._judged
+            wanted = wanted_B.cpu().numpy()
+            explained = explained_variance(wanted + error_2B[0].cpu().numpy(), wanted)
+            self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(explained))
+            self._judged = None
+        return super().report_metrics(trained)
 
     def _improve(self) -> None:
         """One step of the critics, the actor and the temperature, then of the target networks."""
@@ -152,6 +166,7 @@ class SACLearner(PartsLearner):
         loss = 0.5 * (torch.from_numpy(drawn.weights_B).to(self._device) * error_2B.square()).mean(1).sum()
         self.tend(CRITICS, loss)
         self.log(Metric.VALUE_LOSS, loss)
+        self._judged = error_2B.detach(), wanted_B
         return error_2B.detach()
 
     def _actor_step(self, seen_B: Tensor, features_B: Tensor, temperature: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def _begin(parameter: Tensor) -> dict[str, Any]:
         rows = _local(parameter).shape[0]
         width = parameter.numel() // parameter.shape[0]
         scale_RC = torch.zeros(rows, -(-width // BLOCK), device=_local(parameter).device)
-        state[_scale(name)] = _sharded_as(parameter, scale_RC)
+        state[_scale(name)] = _shard_like(parameter, scale_RC)
     return state
 
 
@@ -156,7 +156,7 @@ def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _sharded_as(parameter: Tensor, scale_RC: Tensor) -> Tensor:
+def _shard_like(parameter: Tensor, scale_RC: Tensor) -> Tensor:
     """The scales of a parameter's rows, sharded as it is."""
     if not isinstance(parameter, DTensor):
         return scale_RC

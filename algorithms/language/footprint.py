@@ -1,7 +1,4 @@
-"""The memory of a training's processes, from settings and the model's configuration: before any weights are loaded.
-
-The factors of activations are fitted to peaks of real learners, by `tests/algorithms/test_footprint.py`.
-"""
+"""The memory of a training's processes, from settings and the model's configuration: before any weights are loaded."""
 
 import json
 import logging
@@ -15,10 +12,10 @@ import torch
 from transformers import AutoConfig, LlamaConfig
 
 from loomrl.algorithms.language.begin import wants_reference
+from loomrl.algorithms.language.peak import learner_bytes
 from loomrl.algorithms.language.resolved import Resolved
-from loomrl.algorithms.language.score import LOGITS_AT_ONCE
 from loomrl.algorithms.language.sequence import refuse_unshared
-from loomrl.config import Architecture, TorchEngineConfig
+from loomrl.config import Architecture, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.language import AUTO, MOST_ON_GPU, MOST_TOKENS
 from loomrl.errors import ConfigError
 from loomrl.inference.footprint import BYTES, ModelShape
@@ -37,23 +34,6 @@ PROCESS = 0.75 * GB
 LEAST_TOKENS = 256
 SPARED = 0.9
 """Share of the free memory that `auto` may fill."""
-HIDDEN = 13.0
-INTERMEDIATE = 5.0
-KEYS = 4.0
-"""Numbers that a layer keeps for a token's backward pass, as multiples of its widths: a sixth of it is what the
-allocator cannot use.
-"""
-NARROW = 2.7
-"""Bytes of such a number in bfloat16: norms compute in float32."""
-ADDED = 1.2
-"""Activations with low-rank additions, in relation to those without."""
-AGAIN = 3.5
-ADDED_AGAIN = 9.0
-"""Layers' worth of activations at the peak of a pass that computes layers twice; with low-rank additions."""
-LOGITS = 4.0
-"""Copies of a pass's logits at the peak."""
-STATES = {"float32": 8.0, "8bit": 2.1}
-"""Bytes of AdamW's averages of a number; in 8 bits with their scales."""
 REMEDIES: tuple[tuple[str, Any], ...] = (
     ("algorithm.kl.watch", False),
     ("placement.colocated", True),
@@ -65,6 +45,9 @@ REMEDIES: tuple[tuple[str, Any], ...] = (
     ("algorithm.model.dtype", "bfloat16"),
 )
 """Settings that lower the memory, the least change first."""
+STEP_OR_CACHE = "learner's step or engine's cache"
+STEP_OR_ENGINE = "learner's step or engine"
+"""Memory that is used by turns: by a learner for its activations and gradients, or by engines."""
 FILLED = 0.5
 """Share of the context that an attempt fills on average; the engine's cache takes memory as it is filled."""
 
@@ -92,6 +75,9 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
     processes = 1 + resolved.algorithm.learners.count + experiment.rollout.runners
     parts = {f"learner's {name}": learners * size for name, size in learner_parts(resolved, shape, tokens).items()}
     parts["processes"] = PROCESS * -(-processes // machines)
+    if experiment.placement.colocated and isinstance(experiment.engine, VllmEngineConfig):
+        awake = shape.parameters * BYTES[resolved.algorithm.model.dtype] + (experiment.engine.memory_gb or 0) * 2**30
+        parts[STEP_OR_ENGINE] = max(_pop_step(parts), awake)
     if experiment.environments and isinstance(experiment.engine, TorchEngineConfig):
         open_attempts = min(
             experiment.rollout.concurrency,
@@ -103,15 +89,38 @@ def footprint(resolved: Resolved, shape: ModelShape, tokens: int, *, machines: i
         cache = runners * shape.cache_bytes(resolved.algorithm.model.context, dtype) * rows
         parts["engine's weights"] = runners * shape.engine_bytes(dtype)
         if experiment.placement.colocated:
-            activations = parts.pop("learner's activations")
-            lent = _lent(resolved, shape)
-            parts["learner's activations or engine's cache"] = max(activations, cache + lent)
+            loan = _loan_bytes(resolved, shape)
+            parts[STEP_OR_CACHE] = max(_pop_step(parts), cache + loan)
         else:
             parts["engine's cache"] = cache
     return Footprint(parts)
 
 
-def _lent(resolved: Resolved, shape: ModelShape) -> float:
+def _pop_step(parts: dict[str, float]) -> float:
+    """Bytes that a learner needs while it steps, taken out of its parts."""
+    return parts.pop("learner's activations") + parts.pop("learner's gradients")
+
+
+def bound_memory(resolved: Resolved, *, learns: bool) -> None:
+    """Let this process take no more of a GPU than the others leave it, where learner and engines take turns. Then the
+    process that needs more than was planned is the one that fails.
+    """
+    if resolved.experiment.placement.colocated:
+        shape = ModelShape.of(config_of(resolved.origin, trust_remote_code=resolved.model.trust_remote_code))
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(
+            max(0.0, 1 - resident_bytes(resolved, shape, by_learner=not learns) / total)
+        )
+
+
+def resident_bytes(resolved: Resolved, shape: ModelShape, *, by_learner: bool) -> float:
+    """Bytes that learners, or engines, hold while the others are at work."""
+    by_turns = ("processes", STEP_OR_CACHE, STEP_OR_ENGINE)
+    parts = footprint(resolved, shape, LEAST_TOKENS).parts.items()
+    return sum(size for name, size in parts if name not in by_turns and name.startswith("learner's") == by_learner)
+
+
+def _loan_bytes(resolved: Resolved, shape: ModelShape) -> float:
     """Bytes of the published weights that a learner keeps for engines until its next step."""
     if not resolved.lends:
         return 0.0
@@ -151,35 +160,8 @@ def _configuration(resolved: Resolved, db: LoomDB) -> Any:
 
 
 def learner_parts(resolved: Resolved, shape: ModelShape, tokens: int) -> dict[str, float]:
-    """The peak of one learner, by part: in a pass after the first, with gradients and AdamW's averages there."""
-    model = resolved.algorithm.model
-    number = BYTES[model.dtype]
-    own = -(-tokens // resolved.algorithm.learners.sequence_parallel)
-    shards = resolved.algorithm.learners.count if resolved.algorithm.learners.sharding == "fsdp" else 1
-    whole = shape.parameters / shards
-    parts = {}
-    if model.lora is None:
-        trained = whole
-        parts["weights"] = whole * (4 + (0 if number == 4 else number))
-        if wants_reference(resolved):
-            parts["reference policy"] = whole * number
-    else:
-        trained = shape.adapted * model.lora.rank / shards
-        parts["weights"] = whole * number + 4 * trained
-    parts["gradients and AdamW"] = (4 + STATES[resolved.algorithm.optimizer.states]) * trained
-    kept = 4 if number == 4 else NARROW
-    layer = kept * (HIDDEN * shape.hidden + INTERMEDIATE * shape.intermediate + KEYS * shape.keys)
-    layer *= 1 if model.lora is None else ADDED
-    each = layer * shape.layers
-    if model.recompute == "selective":
-        products = 6.0 * shape.hidden + 2.5 * (shape.intermediate + shape.keys)
-        each = min(each, layer + number * products * shape.layers)
-    if model.recompute == "full":
-        again = AGAIN if model.lora is None else ADDED_AGAIN
-        each = layer * min(again, shape.layers) + kept * shape.hidden * shape.layers
-    at_once = LOGITS_AT_ONCE["cuda" if resolved.algorithm.learners.gpus else "cpu"]
-    parts["activations"] = own * each + 4 * LOGITS * min(own * shape.vocabulary, at_once)
-    return parts
+    """The peak of one learner, by part."""
+    return learner_bytes(resolved.algorithm, shape, tokens, reference=wants_reference(resolved))
 
 
 def fitting_tokens(resolved: Resolved, shape: ModelShape, free: float | None = None) -> int:

@@ -15,6 +15,7 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 from typing_extensions import override
 
+from loomrl.algorithms.language.footprint import bound_memory
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, LanguagePolicy, PolicyChoice, RolloutConfig, TorchEngineConfig
 from loomrl.gym.catalogue import EnvironmentRegistration, register
@@ -32,7 +33,7 @@ from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import open_vision
-from loomrl.inference.weights.loan import Loan
+from loomrl.inference.weights.loan import LentWeights
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.process import stacks_on_signal
 from loomrl.run.version import fetch_base
@@ -178,9 +179,11 @@ class LanguageRunner(EnvRunner, Checkpointable):
         )
         self._past_engines = WeakSet[TorchEngine]()
         """Those of past versions, as long as they may be played against."""
+        if self._opening.device == "cuda":
+            bound_memory(self.config.resolved, learns=False)
         self.engine: Engine = self.config.shared_engine or open_engine(experiment.engine, self._opening)
         self._playing: Playing | None = None
-        if experiment.placement.colocated:
+        if experiment.placement.colocated and isinstance(self.engine, TorchEngine):
             self.release()
         self._agents = AgentGateway(deadline_s=experiment.rollout.episode_timeout_s)
         self.admitted: int | None = None
@@ -215,9 +218,9 @@ class LanguageRunner(EnvRunner, Checkpointable):
         assert self._playing is not None, "only where rollouts and learning overlap"
         return self._playing
 
-    def load(self, given: Sealed | Loan) -> None:
+    def load(self, given: Sealed | LentWeights) -> None:
         """Sample with these weights, and hold completions until they are admitted."""
-        self._wait(self.engine.take(given.open(self.worker_index) if isinstance(given, Loan) else given))
+        self._wait(self.engine.take(given.open(self.worker_index) if isinstance(given, LentWeights) else given))
         if self._playing is not None:
             self._playing.call(lambda: self._call_each(TorchEngine.resume, self._past_engines))
 

@@ -19,7 +19,7 @@ from loomrl.gym.episode import Plan, failure_trajectory
 from loomrl.inference.engine import Completion, Request, Statistics
 from loomrl.inference.open import Opening
 from loomrl.inference.vllm.fleet import VllmFleet, collect_answers, open_fleet
-from loomrl.inference.weights.loan import Loan
+from loomrl.inference.weights.loan import LentWeights
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
@@ -38,7 +38,7 @@ class RunnerGroup:
         self._timeout_s = timeout_s
         self._given: _PublishedVersion | None = None
 
-    def load(self, sealed: Sealed | Loan) -> None:
+    def load(self, sealed: Sealed | LentWeights) -> None:
         """Give every engine these weights, verified; completions that finish afterwards are held."""
         far = self._group.num_remote_env_runners() > 0
         # pickled once for all runners
@@ -202,7 +202,7 @@ class SharedEnginesGroup(RunnerGroup):
         self._fleet = fleet
 
     @override
-    def load(self, sealed: Sealed | Loan) -> None:
+    def load(self, sealed: Sealed | LentWeights) -> None:
         assert isinstance(sealed, Sealed), "vLLM's engines stage a file"
         self._given = _PublishedVersion(sealed.version)
         self._fleet.load(sealed)
@@ -222,6 +222,10 @@ class SharedEnginesGroup(RunnerGroup):
     def reject(self, cause: str) -> None:
         self._given = None
         self._fleet.reject(cause)
+
+    @override
+    def release(self) -> None:
+        self._fleet.release()
 
     @override
     def request_work(self) -> Callable[[], tuple[int, float]]:
@@ -278,7 +282,7 @@ class _PublishedVersion:
 class _PublishedWeights(_PublishedVersion):
     """Its weights too, here or in Ray, for runners' own engines."""
 
-    def __init__(self, version: int, weights: Sealed | Loan | ray.ObjectRef) -> None:
+    def __init__(self, version: int, weights: Sealed | LentWeights | ray.ObjectRef) -> None:
         super().__init__(version)
         self.weights = weights
 
@@ -305,8 +309,12 @@ def open_shared_engines(resolved: Resolved) -> VllmFleet | None:
     """The shared engines, ready to answer; None if every runner opens its own."""
     experiment = resolved.experiment
     algorithm = resolved.algorithm
-    if not isinstance(experiment.engine, VllmEngineConfig):
+    choice = experiment.engine
+    if not isinstance(choice, VllmEngineConfig):
         return None
+    colocated = experiment.placement.colocated
+    if colocated:
+        choice = choice.model_copy(update={"settings": {**choice.settings, "enable_sleep_mode": True}})
     opening = Opening(
         origin=resolved.origin,
         context=algorithm.model.context,
@@ -315,4 +323,7 @@ def open_shared_engines(resolved: Resolved) -> VllmFleet | None:
         trust_remote_code=algorithm.model.trust_remote_code,
     )
     model = partial(origin_of, algorithm.model, artifact_url=experiment.artifact_url, built=resolved.built_name)
-    return open_fleet(experiment.engine, opening, model=model, **experiment.placement.engine.options())
+    fleet = open_fleet(choice, opening, model=model, **experiment.placement.engine.options())
+    if colocated:
+        fleet.release()  # before the learner is built
+    return fleet

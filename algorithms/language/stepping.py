@@ -21,6 +21,7 @@ from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import LanguageWork, TokenBatch, gather, inputs
 from loomrl.algorithms.language.eight_bit import EightBitAdamW
 from loomrl.algorithms.language.flat import blocks_of, variable_of
+from loomrl.algorithms.language.footprint import bound_memory
 from loomrl.algorithms.language.lora import Adapter, additions, base_weights, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, open_teacher
 from loomrl.algorithms.language.packing import Packed, Reader, Sample, UpdateStep
@@ -29,7 +30,7 @@ from loomrl.algorithms.language.sequence import RowGroup, refuse_unshared
 from loomrl.algorithms.learners import OwnSteps, compress
 from loomrl.config import TorchEngineConfig
 from loomrl.errors import ConfigError, LearnerError
-from loomrl.inference.weights.loan import Loan, lend
+from loomrl.inference.weights.loan import LentWeights, lend
 from loomrl.inference.weights.sealed import Sealed, Weights, identify, seal
 from loomrl.telemetry.metric import Metric
 
@@ -40,6 +41,8 @@ class TokenLearner(OwnSteps):
     @override
     def build(self) -> None:
         """Build, and shard the model if configured."""
+        if self.config.algorithm.learners.gpus:
+            bound_memory(self.config.resolved, learns=True)
         super().build()
         self._reference: LanguageModule | None = None
         self._sums: dict[str, list[Any]] = {}
@@ -140,7 +143,8 @@ class TokenLearner(OwnSteps):
         return sharding.accumulating(self.module[DEFAULT_MODULE_ID], more)
 
     def release(self) -> None:
-        """Give back what torch holds in reserve on a GPU: engines in other processes need it."""
+        """Give back the gradients, and what torch holds in reserve on a GPU: engines need it."""
+        self.get_optimizer(DEFAULT_MODULE_ID).zero_grad(set_to_none=True)
         if self._device.type == "cuda":
             torch.cuda.ipc_collect()
             torch.cuda.empty_cache()
@@ -227,7 +231,7 @@ class TokenLearner(OwnSteps):
         whole = sharding.whole(own.tensors)
         return replace(own, tensors=whole) if self._is_first else None
 
-    def seal(self, version: int) -> Sealed | Loan | None:
+    def seal(self, version: int) -> Sealed | LentWeights | None:
         """The weights that engines load to have the policy; None on all learners but the first.
 
         Torch engines keep the run's first weights, and take the low-rank additions alone. Those in other processes that
@@ -241,7 +245,7 @@ class TokenLearner(OwnSteps):
         whole = sharding.whole(additions(self._own.lm))
         return seal(whole, version, base=self._base) if self._is_first else None
 
-    def _lend(self, version: int) -> Loan:
+    def _lend(self, version: int) -> LentWeights:
         self._lent = None  # its memory, before the next takes some
         given = self._own.lm.state_dict() if self._base is None else additions(self._own.lm)
         readers = range(1, self.config.experiment.rollout.runners + 1)

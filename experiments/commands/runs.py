@@ -197,13 +197,17 @@ def export(
         typer.Option(help="Of a language policy that reads one: have it always, as correctness=0.7,brevity=0.3."),
     ] = None,
 ) -> None:
-    """Copy a policy version out of the artifacts: a Hugging Face folder, or one that ControlPolicy loads."""
+    """Copy a policy version out of the artifacts, with a model card: a Hugging Face folder, or one that ControlPolicy
+    loads.
+    """
+    from loomrl.experiments.card import write_card
     from loomrl.experiments.policies import exported
     from loomrl.gym.preference import parse_preference
 
     with open_face_store() as db:
         asked = None if preference is None else parse_preference(preference)
         version = exported(policy, db, folder, onnx=onnx, stable_baselines=stable_baselines, preference=asked)
+        write_card(version, db, folder)
     if gguf is not None:
         from loomrl.inference.gguf_export import export_gguf
 

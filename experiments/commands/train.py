@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -130,6 +131,44 @@ def evaluate(  # noqa: PLR0913 - a command with its options
         print(f"loomrl: {trouble}", file=sys.stderr)
         raise typer.Exit(1)
     return None
+
+
+def watch(
+    words: Words = None,
+    policy: Annotated[str | None, typer.Option(help="random, RUN, RUN/NUMBER, a folder, pkg.module:callable.")] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="How many of the evaluation's episodes.")] = 1,
+    sampled: Annotated[
+        bool, typer.Option("--sampled", help="Sample actions, as in training; else the likeliest.")
+    ] = False,
+    film: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A .gif or, with ffmpeg, a .mp4; by default beside the run.")
+    ] = None,
+) -> None:
+    """Watch a control policy: an episode as a film, and its actions, values and rewards step by step.
+
+    The first word is a RUN or RUN/NUMBER, which plays in the run's own environment, or an experiment for --policy.
+    evaluation.max_steps=STEPS bounds the episode.
+    """
+    from loomrl.config import ControlExperiment
+    from loomrl.experiments.shipped import judged_words
+
+    if not words and policy is None:
+        raise ConfigError("nothing to watch. Name a run of control, RUN or RUN/NUMBER; `loomrl runs` lists runs.")
+    experiment, policies = judged_words(with_store(words), [] if policy is None else [policy])
+    if not isinstance(experiment, ControlExperiment):
+        raise ConfigError(
+            f"experiment {experiment.name!r} is one of language: `loomrl trajectories` and the console show what it "
+            "said. Name a run of control."
+        )
+    if len(policies) > 1:
+        raise ConfigError(f"{' and '.join(policies)}: one policy at a time. Leave --policy out, or name an experiment.")
+    name = policies[0] if policies else "random"
+    beginning(f"watch {name}")
+    from loomrl.experiments.watch import render
+    from loomrl.experiments.watch import watch as begin
+
+    result = begin(experiment, name, episodes=episodes, explore=sampled, file=film)
+    emit(result.as_dict(), show=lambda console: render(result, console))
 
 
 def _transfer(words: list[str], parents: list[str], *, seeds: list[int], policy: list[str] | None) -> None:

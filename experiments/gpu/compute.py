@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from loomrl.algorithms.language.flat import use_flat, variable_of
 from loomrl.algorithms.language.layers import compile_layers
 from loomrl.algorithms.language.packing import Reader
+from loomrl.algorithms.language.peak import learner_bytes
 from loomrl.algorithms.language.score import LOGITS_AT_ONCE, chosen_logprobs
 from loomrl.experiments.bench.model import (
     HALF_BILLION,
@@ -109,6 +110,8 @@ def _learner(size: ModelSize, ways: Mapping[str, "Way"]) -> Iterator[dict[str, A
                 is_compiled = True
                 compile_layers(model, backend="eager" if size.device == "cpu" else "inductor")
             found[name] = _measure(model, replace(size, **way.size), way)
+            planned = sum(planned_learner(model, replace(size, **way.size)).values()) / 2**30
+            found[name]["learner_planned_gib"] = round(planned, 2)
             if not way.size:
                 _compare(found[name], found["dense"], 1e-5 if size.dtype == "float32" else 2e-2)
             yield {name: found[name]}
@@ -119,6 +122,16 @@ def _learner(size: ModelSize, ways: Mapping[str, "Way"]) -> Iterator[dict[str, A
     yield {"product_tflops": round(measured, 3), "share_of_product": round(best / measured, 3)}
     if failed:
         raise ArithmeticError("; ".join(f"{name}: {cause}" for name, cause in failed.items()))
+
+
+def planned_learner(model: PreTrainedModel, size: ModelSize) -> dict[str, float]:
+    """The bytes by part that `loomrl show --plan` counts for a learner like these."""
+    algorithm = SimpleNamespace(
+        model=SimpleNamespace(dtype=size.dtype, lora=None, recompute="none"),
+        learners=SimpleNamespace(count=0, gpus=float(size.device == "cuda"), sharding="", sequence_parallel=1),
+        optimizer=SimpleNamespace(states="float32"),
+    )
+    return learner_bytes(algorithm, ModelShape.of(model.config), size.micro_batch_tokens, reference=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,8 @@
-"""A part of `make gpu-check`: new weights in memory that another process reads, on a GPU by CUDA's own handles.
-
-The reader imports only this file and torch.
-"""
+"""A part of `make gpu-check`: new weights that another process reads where they are, on a GPU by CUDA's own handles."""
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -13,101 +10,86 @@ import torch
 import torch.multiprocessing
 from torch import Tensor
 
-AT_ONCE = 1 << 24
-"""Numbers per piece of a checksum."""
+from loomrl.errors import PolicyError
+from loomrl.inference.weights.loan import LentWeights, lend
+from loomrl.inference.weights.sealed import checksums
+
 PATIENCE_S = 60.0
+READER = 1
 
 
 def publication(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
-    """Seconds from new weights until another process has its own copy, each one verified by its checksum."""
-    from loomrl.experiments.bench.model import build_model, settle
+    """Seconds from new weights until another process has its own copy, each one verified by its checksums."""
+    from loomrl.experiments.bench.model import build_model
     from loomrl.experiments.gpu.compute import model_size
 
     size = model_size(cpu=cpu, tiny=tiny)
-    weights = [p.detach() for p in build_model(size).parameters()]
-    flat = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype, device=size.device)
-    if cpu:
-        flat.share_memory_()
-    context: Any = torch.multiprocessing.get_context("spawn")
+    weights = {name: parameter.detach() for name, parameter in build_model(size).named_parameters()}
+    context: Any = torch.multiprocessing.get_context("fork" if cpu else "spawn")  # CUDA survives no fork
     ours, theirs = context.Pipe()
     reader = context.Process(target=read, args=(theirs,), daemon=True)
     reader.start()
     theirs.close()
+    held = None if cpu else torch.cuda.memory_allocated()
     try:
-        ours.send(flat)
-        begun = time.perf_counter()
-        _publish(weights, flat, ours, settle)
-        first_s = time.perf_counter() - begun
-        seconds = [_publish_change(weights, flat, ours, settle) for _ in range(5)]
-        _must_notice(weights, flat, ours, settle)
+        seconds = [_publish_change(weights, version, ours) for version in range(6)]
+        _must_notice(weights, ours)
         ours.send(None)
         reader.join(PATIENCE_S)
     finally:
         reader.kill()
+    if held is not None:
+        torch.cuda.ipc_collect()
+        if (kept := torch.cuda.memory_allocated() - held) > 0:
+            raise ArithmeticError(f"{kept} bytes that were lent did not come back")
     yield {
-        "weights_mib": round(flat.numel() * flat.element_size() / 2**20, 1),
-        "first_visible_s": round(first_s, 4),
-        "visible_s": round(statistics.median(seconds), 5),
-        "verified": len(seconds) + 1,
+        "weights_mib": round(sum(weight.nbytes for weight in weights.values()) / 2**20, 1),
+        "first_visible_s": round(seconds[0], 4),
+        "visible_s": round(statistics.median(seconds[1:]), 5),
+        "verified": len(seconds),
         "corruption_noticed": True,
     }
 
 
 def read(theirs: Connection) -> None:
-    """In the other process: copy everything published, and answer with the copy's checksum."""
-    flat: Tensor = theirs.recv()
-    own = torch.empty_like(flat)
-    while theirs.recv() is not None:
-        own.copy_(flat)
-        theirs.send(checksum(own))
+    """In the other process: copy every loan, and answer with what is wrong about it."""
+    while (loan := theirs.recv()) is not None:
+        theirs.send(_copy(loan))
 
 
-def checksum(flat: Tensor) -> int:
-    """A checksum of bits and their positions: it changes with any number, and if two numbers change places."""
-    bits = flat.view(torch.int16 if flat.element_size() == 2 else torch.int32)
-    total = 0
-    for begin in range(0, len(bits), AT_ONCE):
-        part = bits[begin : begin + AT_ONCE].long()
-        place = torch.arange(begin, begin + len(part), device=flat.device) % 65_521 + 1
-        total += int((part * place).sum())
-    return total
+def _copy(loan: LentWeights) -> str | None:
+    try:
+        sealed = loan.open(READER)
+        sealed.verify()
+    except PolicyError as error:
+        return str(error)
+    own = {name: tensor.clone() for name, tensor in sealed.weights.items()}
+    return None if checksums(own) == loan.checksums else "the copy is another"
 
 
-def _publish(weights: list[Tensor], flat: Tensor, ours: Connection, settle: Any) -> int:
-    """Copy the weights to the shared memory; returns the reader's checksum of its copy."""
-    begin = 0
-    for weight in weights:
-        flat[begin : begin + weight.numel()].copy_(weight.view(-1))
-        begin += weight.numel()
-    return _ask(flat, ours, settle)
-
-
-def _ask(flat: Tensor, ours: Connection, settle: Any) -> int:
-    settle(flat.device.type)
-    ours.send("read")
+def _ask(loan: LentWeights, ours: Connection) -> str | None:
+    ours.send(loan)
     if not ours.poll(PATIENCE_S):
         raise TimeoutError(f"the reader has not answered for {PATIENCE_S:g} s")
-    answer: int = ours.recv()
+    answer: str | None = ours.recv()
     return answer
 
 
-def _publish_change(weights: list[Tensor], flat: Tensor, ours: Connection, settle: Any) -> float:
-    """Change the weights, publish them, compare; seconds of the publication."""
-    for weight in weights:
+def _publish_change(weights: Mapping[str, Tensor], version: int, ours: Connection) -> float:
+    """Change the weights and publish them; seconds of the publication."""
+    for weight in weights.values():
         weight.mul_(1.5)
-    settle(flat.device.type)
     begun = time.perf_counter()
-    seen = _publish(weights, flat, ours, settle)
-    seconds = time.perf_counter() - begun
-    if seen != checksum(torch.cat([weight.view(-1) for weight in weights])):
-        raise ArithmeticError("the reader's copy is not what was published")
-    return seconds
+    loan, _memory = lend(weights, version, readers=[READER], dtypes={})
+    wrong = _ask(loan, ours)
+    if wrong is not None:
+        raise ArithmeticError(wrong)
+    return time.perf_counter() - begun
 
 
-def _must_notice(weights: list[Tensor], flat: Tensor, ours: Connection, settle: Any) -> None:
-    """A single wrong number in the shared memory must change the reader's checksum."""
-    expected = checksum(flat)
-    middle = len(flat) // 2
-    flat[middle] = flat[middle] + 1
-    if _ask(flat, ours, settle) == expected:
-        raise ArithmeticError("one number was changed and the checksum did not notice")
+def _must_notice(weights: Mapping[str, Tensor], ours: Connection) -> None:
+    """The reader must notice a single wrong bit in the memory."""
+    loan, memory = lend(weights, 0, readers=[READER], dtypes={})
+    memory[len(memory) // 2] ^= 1
+    if _ask(loan, ours) is None:
+        raise ArithmeticError("one bit was changed and the reader did not notice")

@@ -5,21 +5,27 @@ Axes: K tokens to learn, G attempts of a group, T tokens of an attempt.
 
 import asyncio
 import copy
+import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
+from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+import torch.multiprocessing
 from torch import Tensor
 from transformers import PreTrainedModel
+from typing_extensions import override
 
 from loomrl.algorithms.language.batch import TokenBatch, inputs
 from loomrl.algorithms.language.flat import blocks_of, use_flat, variable_of
@@ -29,11 +35,14 @@ from loomrl.algorithms.language.precision import Dtypes, as_computed, hold_in_fl
 from loomrl.algorithms.language.score import score
 from loomrl.algorithms.losses import policy_loss
 from loomrl.algorithms.timing import Pace, Worked
+from loomrl.errors import PolicyError
 from loomrl.experiments.bench.model import SMOLLM2, BenchLesson, ModelSize, build_model, settle
-from loomrl.experiments.gpu.compute import model_size
+from loomrl.experiments.gpu.compute import model_size, planned_learner
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.footprint import ModelShape
 from loomrl.inference.torch.graph_engine import GraphEngine
 from loomrl.inference.weights.sealed import seal
+from loomrl.process import Closing, die_with_parent
 from loomrl.telemetry.metric import Metric
 
 GROUP = 8
@@ -55,10 +64,18 @@ class Sharing:
     ahead: int
     pauses: bool = False
     """True if the engine gives its cache back and makes no step while the learner does."""
+    apart: bool = False
+    """True if the engine has a process of its own."""
 
 
-SHARINGS = {"synchronous": Sharing(1), "turns": Sharing(2, pauses=True), "streams": Sharing(2)}
-"""Staleness 0, and 1: by turns, and both at once on streams of their own."""
+SHARINGS = {
+    "synchronous": Sharing(1),
+    "turns": Sharing(2, pauses=True),
+    "streams": Sharing(2),
+    "processes": Sharing(2, apart=True),
+}
+"""Staleness 0, and 1: by turns, at once on streams of their own, and at once in two processes, as runs have it."""
+PATIENCE_S = 120.0
 
 
 class Player:
@@ -70,6 +87,7 @@ class Player:
         self._loop = asyncio.new_event_loop()
         self._room = asyncio.Semaphore(room)
         self._thread = threading.Thread(target=self._run, daemon=True)
+        settle(size.device)  # the model is made on another stream
         self._thread.start()
         self._engine: GraphEngine = self.call(self._open(model))
         self._playing = self._begin(self._play())
@@ -85,10 +103,14 @@ class Player:
                     self._playing.result()
         return taken
 
-    def work(self) -> Callable[[], Worked]:
+    def worked(self) -> Worked:
         """The engine's sampled tokens and busy seconds."""
         found = self._engine.statistics
-        return lambda: (found.sampled_tokens, found.busy_s)
+        return found.sampled_tokens, found.busy_s
+
+    def peak_gib(self) -> float:
+        """The most memory that this process had."""
+        return torch.cuda.max_memory_allocated() / 2**30 if self._size.device == "cuda" else 0.0
 
     def pause(self) -> None:
         """Make no step until other weights come."""
@@ -150,6 +172,52 @@ class Player:
         self._groups.put(list(zip(requests, answers, strict=True)))
 
 
+class FarPlayer(Closing):
+    """A player in a process of its own, which reads new weights in the learner's memory.
+
+    It begins with the first call. On a CPU its process is a fork: begin it before there are threads.
+    """
+
+    def __init__(self, size: ModelSize, *, room: int) -> None:
+        context: Any = torch.multiprocessing.get_context("fork" if size.device == "cpu" else "spawn")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, size, room), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(self._ask, name)
+
+    @override
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+        self._ours.close()
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        self._ours.send((name, args))
+        if not self._ours.poll(PATIENCE_S):
+            raise TimeoutError(f"the engine's process has not answered {name} for {PATIENCE_S:g} s")
+        answer, error = self._ours.recv()
+        if error is not None:
+            raise PolicyError(f"the engine's process: {error}")
+        return answer
+
+
+def _serve(theirs: Connection, size: ModelSize, room: int) -> None:
+    """In the engine's process: answer with what a player's methods return."""
+    die_with_parent(os.getppid(), by=signal.SIGKILL)
+    player: Player | None = None
+    while True:
+        name, args = theirs.recv()
+        try:
+            player = player or Player(size, build_model(size), room=room)
+            theirs.send((getattr(player, name)(*args), None))
+        except Exception as error:  # noqa: BLE001 - the boundary
+            theirs.send((None, f"{type(error).__name__}: {error}"))
+
+
 def _requests(size: ModelSize, number: int) -> list[Request]:
     """A group's attempts, which end after half of the answer's tokens or more."""
     rng = np.random.default_rng([3, number])
@@ -196,7 +264,6 @@ class Learner:
     def step(self, samples: Sequence[Sample]) -> dict[str, Any]:
         """One step of GRPO over these attempts."""
         lesson = BenchLesson(self._size, read=self._read, samples=samples)
-        self._optimizer.zero_grad(set_to_none=True)
         loss = torch.zeros((), device=self.model.device)
         logp = torch.zeros((), device=self.model.device)
         drift: list[Tensor] = []
@@ -209,6 +276,7 @@ class Learner:
             drift.append((logp_K - columns["engine"]).abs()[columns["age"] == 0])
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)  # an engine may need their memory
         return {
             "loss": float(loss) / lesson.targets,
             "mean_logp": float(logp) / lesson.targets,
@@ -236,18 +304,26 @@ def _loss(model: PreTrainedModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
 def update(*, cpu: bool, tiny: bool) -> Iterator[dict[str, Any]]:
     """Whole updates of GRPO on one device, by every way of sharing it: tokens per second, and the idle share."""
     size = model_size(cpu=cpu, tiny=tiny)
-    learner = Learner(size, build_model(size), rate=RATE)
     failed = []
-    for name, sharing in SHARINGS.items():
-        try:
-            yield {name: _share(learner, size, sharing)}
-        except Exception as error:  # noqa: BLE001 - the boundary
-            failed.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    with ExitStack() as stack:
+        rooms = {name: sharing.ahead * size.requests // GROUP for name, sharing in SHARINGS.items()}
+        far = {
+            name: stack.enter_context(FarPlayer(size, room=rooms[name]))
+            for name, sharing in SHARINGS.items()
+            if sharing.apart
+        }
+        learner = Learner(size, build_model(size), rate=RATE)
+        for name, sharing in SHARINGS.items():
+            try:
+                player = far.get(name) or Player(size, build_model(size), room=rooms[name])
+                yield {name: _share(learner, player, size, sharing)}
+            except Exception as error:  # noqa: BLE001 - the boundary
+                failed.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
     if failed:
         raise ArithmeticError("; ".join(failed))
 
 
-def _share(learner: Learner, size: ModelSize, sharing: Sharing) -> dict[str, Any]:
+def _share(learner: Learner, player: Player | FarPlayer, size: ModelSize, sharing: Sharing) -> dict[str, Any]:
     """The first update is not counted: it compiles, captures and fills what later ones find."""
     groups = size.requests // GROUP
     lines: list[dict[str, float]] = []
@@ -256,12 +332,16 @@ def _share(learner: Learner, size: ModelSize, sharing: Sharing) -> dict[str, Any
     if size.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    player = Player(size, build_model(size), room=sharing.ahead * groups)
+
+    def ask() -> Callable[[], Worked]:
+        worked = player.worked()
+        return lambda: worked
+
     try:
         player.load(learner.weights(), 1, 0)
         for version in range(1, size.rounds + 2):
             begun = time.perf_counter()
-            pace = Pace(player.work)
+            pace = Pace(ask)
             taken = player.take(groups)
             rolled_s = time.perf_counter()
             samples = [sample for group in taken for sample in _samples(group, version)]
@@ -291,13 +371,24 @@ def _share(learner: Learner, size: ModelSize, sharing: Sharing) -> dict[str, Any
                         },
                     }
                 )
+        apart_gib = player.peak_gib() if sharing.apart else 0.0
     finally:
         player.close()
     told: dict[str, Any] = {name: _median([line[name] for line in lines]) for name in lines[0]}
     told["update_tokens_per_s"] = round(learnt / seconds)
+    told["planned_gib"] = round(_planned(learner.model, size, sharing) / 2**30, 2)
     if size.device == "cuda":
-        told["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+        told["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30 + apart_gib, 2)
     return told
+
+
+def _planned(model: PreTrainedModel, size: ModelSize, sharing: Sharing) -> float:
+    """The bytes that `loomrl show --plan` counts for learner and engine."""
+    shape = ModelShape.of(model.config)
+    parts = planned_learner(model, size)
+    cache = shape.cache_bytes(size.requests * (size.prompt + size.answer), size.dtype)
+    shared = min(parts["activations"] + parts["gradients"], cache) if sharing.pauses else 0
+    return sum(parts.values()) + shape.engine_bytes(size.dtype) + cache - shared
 
 
 def _median(values: Sequence[float]) -> float | None:

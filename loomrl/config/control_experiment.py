@@ -160,6 +160,9 @@ class ControlEvaluation(PolicyEvaluation):
     max_steps: PositiveInt | None = None
     """Steps after which an episode is truncated; null means the environment's registered limit, or 10,000 if it has
     none."""
+    film: int = Field(64, ge=0, le=10_000)
+    """Most frames of the film that is kept of an episode where a training ends, and by `loomrl evaluate`, if the
+    environment renders pictures; 0 keeps none."""
 
 
 ControlKind = Annotated[ControlPPO | SAC | Weave | BC | IQL | CustomAlgorithm, Field(discriminator="kind")]

@@ -590,20 +590,31 @@ class Experiment(Training):
         if not self.placement.colocated:
             return self
         cause = None
-        if self.engine.kind != "torch":
-            cause = f"engine.kind={self.engine.kind}, whose engines keep their caches: set kind=torch"
+        engine = self.engine
+        if engine.kind == "openai":
+            cause = "engine.kind=openai, a server that keeps its cache: set kind=torch"
         elif not self.environments:
             cause = "no environment, so that no engine samples: name one"
+        elif isinstance(engine, VllmEngineConfig) and (not engine.gpus or self.asynchronous):
+            sleeps = f"engine.gpus={engine.gpus:g} and hub.max_staleness={self.hub.max_staleness}"
+            cause = f"engine.kind=vllm, {sleeps}: vLLM sleeps on GPUs, in turns. Set gpus and 0, or kind=torch"
+        elif self.asynchronous and self.rollout.publish_every > 1:
+            cause = f"rollout.publish_every={self.rollout.publish_every}: a paused engine waits for weights. Set 1"
         elif isinstance(self.algorithm, LanguageAlgorithm):
-            runners = self.placement.runner.gpus
+            name = "engine.gpus" if isinstance(engine, VllmEngineConfig) else "placement.runner.gpus"
+            gpus = engine.gpus if isinstance(engine, VllmEngineConfig) else self.placement.runner.gpus
             learners = self.algorithm.learners.gpus
-            if (runners or learners) and not (0 < runners < 1 and 0 < learners < 1):
+            if (gpus or learners) and not (0 < gpus < 1 and 0 < learners < 1):
                 cause = (
-                    f"placement.runner.gpus={runners:g} and algorithm.learners.gpus={learners:g}, which share no GPU: "
-                    "give each a part of one, such as 0.5"
+                    f"{name}={gpus:g} and algorithm.learners.gpus={learners:g}, which share no GPU: give each a part "
+                    "of one, such as 0.5"
                 )
         if cause is not None:
             raise ValueError(f"placement.colocated=true has no effect with {cause}, or leave it out")
+        if isinstance(engine, VllmEngineConfig) and engine.memory_gb is None:
+            raise ValueError(
+                "engine.memory_gb=null: vLLM would take all of the GPU. Set it, beside placement.colocated"
+            )
         return self
 
     @model_validator(mode="after")

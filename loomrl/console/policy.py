@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from loomrl.console.film import film_of_version
 from loomrl.console.listing import ListPage
 from loomrl.console.page import PageRequest, Pages
 from loomrl.console.run_table import differing
@@ -61,7 +62,9 @@ def policy_at(visit: PageRequest, id: str) -> PolicyVersion:
 def _show(visit: PageRequest) -> Response:
     found = VERSION_PAGE.find(visit)
     version = found["policy"].version
-    return VERSION_PAGE.show_one(visit, found, version=version, graph=lineage_graph(visit.source.db, version))
+    db = visit.source.db
+    graph = lineage_graph(db, version)
+    return VERSION_PAGE.show_one(visit, found, version=version, graph=graph, film=film_of_version(db, version))
 
 
 def _compare(visit: PageRequest) -> Response:

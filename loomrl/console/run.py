@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from loomrl.console.comparison import comparison_table, headlines
+from loomrl.console.film import film_of_run
 from loomrl.console.page import PageRequest, Pages
 from loomrl.errors import LoomError
 from loomrl.http.site import Refused
@@ -57,7 +58,7 @@ def _show(visit: PageRequest) -> Response:
         ids=[run.id, *others],
         recent=[each.id for each in RUNS.latest(db, limit=50, kind=run.kind) if each.id != run.id],
         position=EVENTS.last(db),
-        **content(run, db),
+        **{**content(run, db), "film": film_of_run(db, run)},
     )
 
 
@@ -71,6 +72,7 @@ def content(run: Run, db: LoomDB) -> dict[str, Any]:
         "run": run,
         "detail": RUN,
         "found": found,
+        "film": None,
         "unit": unit,
         "headlines": headlines(run, comparisons, history, unit),
         "comparisons": [comparison_table(each) for each in comparisons],

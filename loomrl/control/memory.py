@@ -43,6 +43,10 @@ class MemoryState:
         """The same, for a second way on."""
         return MemoryState(self.numbers_BS.copy())
 
+    def one(self, row: int) -> "MemoryState":
+        """A copy of one row."""
+        return MemoryState(self.numbers_BS[row : row + 1].copy())
+
     def first(self, count: int) -> "MemoryState":
         """The state of `count` episodes at their first step."""
         return MemoryState(np.zeros((count, self.numbers_BS.shape[1]), np.float32))

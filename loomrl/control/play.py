@@ -66,6 +66,21 @@ def _limits_itself(environments: VectorEnv[Any, Any, Any]) -> bool:
     return any(spec is not None and spec.max_episode_steps is not None for spec in specs)
 
 
+Report = Callable[[int, str], None]
+"""Called with the number of finished episodes and a note on the others."""
+REPORT_EVERY = 64
+"""Steps of an episode between two reports."""
+
+
+def _say_nothing(done: int, note: str) -> None:
+    """Reports nothing."""
+
+
+def _note(steps_N: NDArray[np.int64], limit: StepLimit) -> str:
+    bound = "" if limit.steps is None else f" of at most {limit.steps:,}"
+    return f"the longest is at step {steps_N.max():,}{bound}"
+
+
 class ActingPolicy(Protocol):
     """Decides for all environments at once."""
 
@@ -151,10 +166,11 @@ def play(
     *,
     seed: int,
     max_steps: int | None = None,
+    report: Report = _say_nothing,
 ) -> PlayOutcome:
     """The outcome of `episodes` episodes; every environment plays its share, so that short ones count no more.
 
-    An episode is cut after `max_steps`; None is the default of `StepLimit`.
+    An episode is cut after `max_steps`; None is the default of `StepLimit`. `report` is called now and then.
     """
     state = policy.begin(environments, seed=seed)
     count = environments.num_envs
@@ -170,6 +186,8 @@ def play(
     limit = StepLimit(environments, max_steps)
     observations, _ = environments.reset(seed=seed)
     while (left_N > 0).any():
+        if steps_N[0] % REPORT_EVERY == 0:
+            report(len(returns), _note(steps_N, limit))
         check(observations, over_N, steps_N)
         actions = policy.act_batch(observations, state=state)
         if state is not None:
@@ -214,7 +232,7 @@ class Each(NamedTuple):
     """Both as in `PlayOutcome`."""
 
 
-def play_each(
+def play_each(  # noqa: PLR0913 - how episodes are played, and who hears of it
     policy: ActingPolicy,
     environments: VectorRewards,
     episodes: int,
@@ -222,8 +240,9 @@ def play_each(
     seed: int,
     gamma: float,
     max_steps: int | None = None,
+    report: Report = _say_nothing,
 ) -> Each:
-    """`episodes` episodes in each environment, with vector rewards. They are cut as in `play`."""
+    """`episodes` episodes in each environment, with vector rewards. They are cut and reported as in `play`."""
     state = policy.begin(environments, seed=seed)
     count = environments.num_envs
     returns: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
@@ -238,6 +257,8 @@ def play_each(
     observations: Any
     observations, _ = environments.reset(seed=seed)
     while min(map(len, returns)) < episodes:
+        if steps_N[0] % REPORT_EVERY == 0:
+            report(sum(min(len(told), episodes) for told in returns), _note(steps_N, limit))
         check(observations, over_N, steps_N)
         actions = policy.act_batch(observations, state=state)
         if state is not None:

@@ -252,6 +252,11 @@ class ControlPolicy:
         chances_BA: Array = np.eye(len(choices))[likeliest_B.numpy()] if greedy else logp_BA.exp().numpy()
         return chances_BA
 
+    @property
+    def has_value(self) -> bool:
+        """True if `value` is known: the network has a value function, of one objective."""
+        return isinstance(self.net, ActorCritic) and not is_steered(self.observation_space)
+
     def value(self, observation: Any, *, state: MemoryState | None = None) -> float:
         """The expected discounted return; a ConfigError if that is not one number. The state stays as it is."""
         if not isinstance(self.net, ActorCritic):

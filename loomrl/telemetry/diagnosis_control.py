@@ -56,6 +56,12 @@ VALUE_AFTER = 20
 """Rows that a value function may need to learn something."""
 VALUE_EXPLAINS = 0.05
 """Share of the returns' variance below which a value function is useless."""
+BEHIND = 0.25
+"""Share of the run's range of returns by which greedy actions may earn less than sampled ones."""
+EVALUATED_EPISODES = 20
+"""Episodes of an evaluation by default."""
+SATURATED = 0.8
+"""Share of the actions' numbers at a bound beyond which a policy that learns nothing cannot find its way back."""
 FAR = 0.1
 """Nats per action by which an update moves the policy; 0.01 to 0.03 are usual."""
 CLIPPED = 0.4
@@ -245,20 +251,62 @@ def exploding_gradients(history: History) -> Finding | None:
 
 def entropy_collapse(history: History) -> Finding | None:
     """The policy is nearly deterministic, and has never improved."""
-    entropies = values_of(history, Metric.POLICY_ENTROPY)
+    # Differential entropies of real-valued actions may be negative and have no natural zero: their deviation has one.
+    deviations = values_of(history, Metric.POLICY_DEVIATION)
+    spreads = deviations or values_of(history, Metric.POLICY_ENTROPY)
     trend = return_trend(history)
-    # Differential entropies of real-valued actions may be negative and have no natural zero.
-    if trend is None or not trend.is_stuck or len(entropies) < WINDOW or min(entropies) < 0:
+    if trend is None or not trend.is_stuck or len(spreads) < WINDOW or min(spreads) < 0:
         return None
-    begun = fmean(entropies[:ENDS])
-    now = fmean(entropies[-WINDOW:])
+    begun = fmean(spreads[:ENDS])
+    now = fmean(spreads[-WINDOW:])
     if now > max(ENTROPY_NONE, ENTROPY_LEFT * begun):
         return None
     more = "entropy_coefficient" if _by_ppo(history) else "target_entropy or warmup"
+    what = f"deviation of actions {now:.2g} of half their range" if deviations else f"entropy {now:.2g} nats"
     return Finding(
         "entropy collapse",
-        f"entropy {now:.2g} nats, {begun:.2g} at the start, while the return stays at {amount(trend.now.mean)}",
+        f"{what}, {begun:.2g} at the start, while the return stays at {amount(trend.now.mean)}",
         f"Start again: nothing is explored any more. {_slower(history)}, and raise {more}.",
+    )
+
+
+def saturated_actions(history: History) -> Finding | None:
+    """Nearly all actions are at their bounds, where a small change does nothing, and the policy has never improved."""
+    share = recent(history, Metric.POLICY_SATURATED)
+    trend = return_trend(history)
+    if trend is None or not trend.is_stuck or share is None or share <= SATURATED:
+        return None
+    begun = fmean(values_of(history, Metric.POLICY_SATURATED)[:ENDS])
+    less = "learning_rate" if _by_ppo(history) else "actor_rate"
+    return Finding(
+        "saturated actions",
+        f"{share:.0%} of the actions' numbers are at a bound, {begun:.0%} at the start, while the return stays at "
+        f"{amount(trend.now.mean)}",
+        f"Start again with a lower {less}; set normalize_observations and normalize_rewards. Look whether the bounds "
+        "of the action space are as wide as what does something (gymnasium.wrappers.RescaleAction).",
+    )
+
+
+def greedy_gap(history: History) -> Finding | None:
+    """Evaluation after evaluation, greedy actions earn less than the sampled ones of the training."""
+    trend = return_trend(history)
+    ahead = values_of(history, Metric.RETURN_AHEAD)[-ENDS:]
+    judged = values_of(history, Metric.RETURN_EVALUATED)
+    if trend is None or len(ahead) < ENDS or not judged:
+        return None
+    greedy = fmean(judged[-ENDS:])
+    behind = -fmean(ahead)
+    returns = [*judged, *values_of(history, Metric.RETURN)]
+    chance = SURE * trend.now.deviation * math.sqrt(1 + EPISODES / EVALUATED_EPISODES)
+    if -max(ahead) <= BEHIND * (max(returns) - min(returns)) or behind <= chance:
+        return None
+    less = "entropy_coefficient, or let it fall to an entropy_floor," if _by_ppo(history) else "target_entropy"
+    return Finding(
+        "greedy actions earn less",
+        f"in the last {ENDS} evaluations the greedy policy earns {amount(greedy)}, with sampled actions "
+        f"{amount(greedy + behind)} in training",
+        f"It needs its chance, as where it would go in circles: lower {less} and train on, or act with sampled actions "
+        "(act(explore=True); `loomrl watch RUN --sampled` shows the difference).",
     )
 
 
@@ -314,7 +362,9 @@ def idle_value(history: History) -> Finding | None:
         "value function explains nothing",
         f"explained variance {now:.2f} over the last {WINDOW} rows, while the return stays at {amount(trend.now.mean)}",
         "Raise value_coefficient, learning_rate or epochs; set normalize_observations and normalize_rewards; leave out "
-        "value_clip; give it a tower of its own (network.shared=false).",
+        "value_clip; give it a tower of its own (network.shared=false)."
+        if _by_ppo(history)
+        else "Raise critic_rate or updates_per_step, or lower gamma; set normalize_observations and normalize_rewards.",
     )
 
 
@@ -354,6 +404,8 @@ EXAMINATIONS: tuple[Examination, ...] = (
     updates_too_far,
     exploding_gradients,
     entropy_collapse,
+    saturated_actions,
+    greedy_gap,
     flat_learning,
     idle_policy,
     idle_value,

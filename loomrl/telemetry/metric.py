@@ -50,6 +50,10 @@ class Metric(StrEnum):
     RETURN = "return/training", "Mean return of the latest 100 episodes; absent until one has ended."
     SUCCESS_TOLD = "success/training", 'Mean `info["is_success"]` of the latest 100 episodes, if environments tell it.'
     RETURN_EVALUATED = "return/evaluation", "Mean return of the greedy policy where it was evaluated, and only then."
+    RETURN_AHEAD = (
+        "return/greedy_ahead",
+        "Mean return of the evaluation less that of training, where both are in the same environment.",
+    )
     RETURN_IDLE = "return/idle", "Mean return of actions that are all zero, in the episodes of the evaluation."
     RETURN_OBJECTIVE = (
         "return/objective",
@@ -68,6 +72,11 @@ class Metric(StrEnum):
     POLICY_STEP_KL = "policy/step_kl", "KL between the policy before and after the update, in nats per action."
     POLICY_ENTROPY = "policy/entropy", "Mean entropy of the next action, in nats."
     POLICY_CLIP_FRACTION = "policy/clip_fraction", "Share of actions that the clip kept from teaching."
+    POLICY_SATURATED = "policy/saturated", "Share of the numbers in real-valued actions that are at a bound."
+    POLICY_DEVIATION = (
+        "policy/deviation",
+        "Mean standard deviation of real-valued actions, where half of the way between their bounds is 1.",
+    )
     POLICY_DRIFT = (
         "policy/drift",
         "Mean difference of learner and engine over the log-probability of a token of the present policy.",

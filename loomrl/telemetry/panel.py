@@ -112,6 +112,8 @@ def _policy() -> list[Panel]:
         _panel("Distance of one update", Metric.POLICY_STEP_KL),
         _panel("Entropy", Metric.POLICY_ENTROPY),
         _panel("Clip fraction", Metric.POLICY_CLIP_FRACTION, percent),
+        _panel("Actions at their bounds", Metric.POLICY_SATURATED, percent),
+        _panel("Deviation of actions", Metric.POLICY_DEVIATION),
         _panel("Engine–learner drift", Metric.POLICY_DRIFT),
         _panel("Groups without signal", Metric.GROUPS_WITHOUT_SIGNAL, percent),
     ]

@@ -38,6 +38,8 @@ STYLE: Any = {
 NAME = 26
 WORD = 16
 """Maximum letters of an axis's name and of a tick's label."""
+FEW = 40
+"""Points of a line that are marked one by one."""
 ABREAST = 3
 """Panels in a row."""
 FAR = 2.0
@@ -52,6 +54,19 @@ def picture(file: Path, width: float, height: float) -> Iterator[Figure]:
         yield drawn
         file.parent.mkdir(parents=True, exist_ok=True)
         drawn.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+
+
+def plot_curves(file: Path, lines: Mapping[str, Sequence[tuple[float, float]]], *, x: str, y: str) -> None:
+    """Named lines of points; a line of few is marked."""
+    with picture(file, 6.4, 3.2) as drawn:
+        plot = drawn.add_subplot()
+        plot.set_xlabel(x)
+        plot.set_ylabel(y)
+        for colour, (name, points) in zip(COLOURS, lines.items(), strict=False):
+            if points:
+                marker = "o" if len(points) <= FEW else ""
+                plot.plot(*zip(*points, strict=True), color=colour, label=name, marker=marker, markersize=4)
+        plot.legend()
 
 
 def plot_trials(

@@ -24,12 +24,19 @@ def progress(
     total: int,
     *,
     begun: int = 0,
+    only_if_long: bool = False,
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Progress]:
-    """Report on `total` pieces of work, of which `begun` were done before; the last state is always shown."""
+    """Report on `total` pieces of work, of which `begun` were done before; the last state is always shown.
+
+    `only_if_long`: in lines, which may be written while another bar is shown, and nothing of what is quickly done.
+    """
     stream = stream or sys.stderr
-    shown = _bar(label, total, begun, stream) if stream.isatty() else _lines(label, total, begun, stream, clock)
+    if stream.isatty() and not only_if_long:
+        shown = _bar(label, total, begun, stream)
+    else:
+        shown = _lines(label, total, begun, only_if_long, stream, clock)
     with shown as report:
         yield report
 
@@ -54,13 +61,17 @@ def _bar(label: str, total: int, begun: int, stream: TextIO) -> Iterator[Progres
 
 
 @contextmanager
-def _lines(label: str, total: int, begun: int, stream: TextIO, clock: Callable[[], float]) -> Iterator[Progress]:
+def _lines(
+    label: str, total: int, begun: int, only_if_long: bool, stream: TextIO, clock: Callable[[], float]
+) -> Iterator[Progress]:
     started = last = clock()
     unsaid = ""
 
     def report(done: int, note: str = "") -> None:
         nonlocal last, unsaid
         now = clock()
+        if only_if_long and now - started < LINE_EVERY_S:
+            return
         spent = span(now - started)
         left = _remaining_text(now - started, done - begun, total - done)
         unsaid = f"{label}: {done}/{total} after {spent}{left}{'  ' + note if note else ''}"

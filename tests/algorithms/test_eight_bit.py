@@ -19,7 +19,7 @@ from torch.distributed.tensor import distribute_tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loomrl.algorithms.language.eight_bit import EightBitAdamW, dequantise, quantise
-from loomrl.algorithms.language.footprint import STATES
+from loomrl.algorithms.language.peak import STATES
 from loomrl.algorithms.language.sharding import load_optimizer, whole
 from loomrl.errors import ConfigError
 from loomrl.inference.gguf import model_folder

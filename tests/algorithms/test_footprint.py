@@ -13,7 +13,16 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from loomrl.algorithms.language import footprint as sizes
 from loomrl.algorithms.language.build import build_tokenizer
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.language.footprint import GB, PROCESS, fitting_tokens, footprint, learner_parts
+from loomrl.algorithms.language.footprint import (
+    GB,
+    PROCESS,
+    STEP_OR_CACHE,
+    STEP_OR_ENGINE,
+    bound_memory,
+    fitting_tokens,
+    footprint,
+    learner_parts,
+)
 from loomrl.config import Experiment
 from loomrl.errors import ConfigError
 from loomrl.inference.footprint import ModelShape
@@ -151,9 +160,9 @@ def test_learner_and_engines_that_take_turns_need_the_larger_of_both(
         footprint(LanguageConfig.of(experiment(tmp_path, **words, **more)).resolved, ModelShape.of(shaped()), 4096)
         for more in ({}, {"placement.colocated": True})
     )
-    larger = max(apart.parts["learner's activations"], apart.parts["engine's cache"])
-    assert by_turns.parts["learner's activations or engine's cache"] == larger
-    assert by_turns.total == apart.total - min(apart.parts["learner's activations"], apart.parts["engine's cache"])
+    step = apart.parts["learner's activations"] + apart.parts["learner's gradients"]
+    assert by_turns.parts[STEP_OR_CACHE] == max(step, apart.parts["engine's cache"])
+    assert by_turns.total == pytest.approx(apart.total - min(step, apart.parts["engine's cache"]))
     with pytest.raises(ConfigError, match=r"It fits with algorithm\.kl\.watch=false placement\.colocated=true"):
         planned(monkeypatch, tmp_path, 9.5, **words)
 
@@ -170,6 +179,39 @@ def test_one_gpu_holds_what_learner_and_engines_need_by_turns(monkeypatch: pytes
     assert planned(monkeypatch, tmp_path, 0, **words, **{"placement.colocated": True}) == 4096
     with pytest.raises(ConfigError, match=r"needs \d+\.\d GB, and 25\.0 GB of memory are free on the GPU"):
         planned(monkeypatch, tmp_path, 0, **{**words, "placement.colocated": True, "rollout.concurrency": 128})
+
+
+def test_on_one_gpu_a_process_may_take_what_the_other_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bounds: list[float] = []
+    monkeypatch.setattr(sizes.torch.cuda, "mem_get_info", lambda: (20 * GB, 25 * GB))
+    monkeypatch.setattr(sizes.torch.cuda, "set_per_process_memory_fraction", bounds.append)
+    shaped().save_pretrained(tmp_path / "model")
+    gpu = {
+        **{"rollout.runners": 1, "placement.runner.gpus": 0.5, "algorithm.learners.gpus": 0.5},
+        **{"algorithm.model.path": str(tmp_path / "model"), "algorithm.model.build": None},
+    }
+    for turns in (False, True):
+        resolved = LanguageConfig.of(experiment(tmp_path, **gpu, **{"placement.colocated": turns})).resolved
+        for learns in (True, False):
+            bound_memory(resolved, learns=learns)
+    shape = ModelShape.of(shaped())
+    parts = learner_parts(resolved, shape, 256)
+    kept = sum(parts.values()) - parts["activations"] - parts["gradients"]
+    assert bounds == pytest.approx([1 - shape.engine_bytes("float32") / (25 * GB), 1 - kept / (25 * GB)])
+    both = footprint(resolved, shape, 4096)
+    assert both.parts[STEP_OR_CACHE] >= 4 * shape.parameters  # those that it lends
+
+
+def test_vllm_that_sleeps_needs_its_weights_and_cache_or_the_learner_s_activations(tmp_path: Path) -> None:
+    words = {
+        **{"engine.kind": "vllm", "engine.gpus": 0.5, "engine.memory_gb": 4, "algorithm.learners.gpus": 0.5},
+        **{"placement.colocated": True, "algorithm.model.dtype": "bfloat16"},
+    }
+    shape = ModelShape.of(shaped())
+    found = footprint(LanguageConfig.of(experiment(tmp_path, **words)).resolved, shape, 256)
+    assert found.parts[STEP_OR_ENGINE] == 2 * shape.parameters + 4 * 2**30
 
 
 @pytest.mark.slow

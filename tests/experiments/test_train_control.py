@@ -1,11 +1,15 @@
 import json
+import re
 from collections.abc import Mapping
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
@@ -13,17 +17,20 @@ from loomrl.config import ControlExperiment
 from loomrl.config.sweep import Choice, Sweep
 from loomrl.errors import ArtifactError, ClusterError, ConfigError, RunTaken, StoreError
 from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.card import write_card
 from loomrl.experiments.evaluate_control import evaluate_control, idle_return
 from loomrl.experiments.notebook.agentic import AgenticRLSystem
 from loomrl.experiments.policies import exported
 from loomrl.experiments.sweep import sweep
 from loomrl.experiments.train import train
+from loomrl.run.version import file_of
 from loomrl.store import open_store
 from loomrl.store.policies import EVALUATIONS
 from loomrl.store.runs import POLICIES, RUNS, RunStatus, ask_to_stop
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
+from tests.console.console_support import Browser, charts_in, console
 from tests.experiments.runs import assert_goes_on, assert_same, places, stop_at, train_without_ray
 
 pytestmark = [pytest.mark.system, *MARKS]
@@ -91,6 +98,42 @@ def test_a_run_learns_and_leaves_metrics_evaluations_lineage_a_page_and_a_policy
     assert random < 5
     kept = checkpoints(tmp_path, "r").numbers()
     assert kept == sorted({0, int(result.best.rpartition("/")[2]), int(result.policy.rpartition("/")[2])})
+
+
+def test_the_film_of_a_runs_end_is_in_its_checkpoint_in_the_console_and_in_its_card(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, **{"environment.entry_point": "tests.control.test_film:Drawn", "train.steps": 512})
+    result = train(settings, run="r")
+    with open_store(settings.store_url) as db:
+        for name, folder in (("r", "last"), ("r/0", "first")):
+            write_card(exported(name, db, tmp_path / folder), db, tmp_path / folder)
+        assert file_of(POLICIES.require(db, "r/0"), db, "film/film.gif") is None
+        film = file_of(POLICIES.require(db, result.policy), db, "film/film.gif")
+    assert film is not None
+    assert film == (tmp_path / "last" / "film.gif").read_bytes()
+    card = (tmp_path / "last" / "README.md").read_text()
+    _, header, body = card.split("---\n", 2)
+    told = yaml.safe_load(header)
+    (judged,) = told["model-index"][0]["results"]
+    assert (told["library_name"], told["model_name"]) == ("loomrl", result.policy)
+    assert judged["metrics"][0]["value"].startswith(f"{result.after['greedy']:.2f} +/- ")
+    assert "![An episode](film.gif)" in body
+    assert "An episode of 12 steps with a return of" in body
+    assert "experiment: `" in body
+    for folder in ("first", "last"):
+        assert (tmp_path / folder / "film.gif").is_file()
+    assert (tmp_path / "last" / "curve.png").read_bytes().startswith(b"\x89PNG")
+    with console(settings.store_url) as (_, app), Browser(app) as browser:
+        for page, query in ((f"/policies/{result.policy}", f"policy={quote(result.policy, safe='')}"), ("/runs/r", "")):
+            shown = browser.get(page).text
+            found = re.search(r'data-src="(/film.gif[^"]+)"', shown)
+            assert found is not None
+            assert query in found[1]
+            answer = browser.get(unescape(found[1]))
+            assert (answer.headers["content-type"], answer.content) == ("image/gif", film)
+            assert [chart["title"] for chart in charts_in(shown)] == ["Reward", "Value", "Action", "Observation"]
+        assert "data-src" not in browser.get("/policies/r/0").text
+        assert browser.get("/film.gif?policy=r%2F0").status_code == 404
+        assert browser.get("/film.gif?run=..%2Fr").status_code == 404
 
 
 HEAVY = {"transformers", "torch._dynamo", "matplotlib", "smart_open", "uvicorn", "wandb"}

@@ -95,6 +95,32 @@ def test_rejected_weights_are_replaced_by_good_ones(fleet: VllmFleet) -> None:
     assert drift(model(1), asked, asyncio.run(answers(fleet.client(), asked))) <= TOLERANCE
 
 
+def test_engines_that_gave_their_caches_back_answer_again_and_take_weights(fleet: VllmFleet) -> None:
+    fleet.load(seal(model(1).state_dict(), 7))
+    fleet.admit(7)
+    asked = [request(random_prompt(seed, 40), max_tokens=8) for seed in range(4)]
+    for seed, version in ((1, 7), (2, 8)):
+        fleet.release()
+        for actor in fleet._actors:
+            assert ray.get(actor.__ray_call__.remote(sleeping))
+        if version == 8:
+            fleet.load(seal(model(2).state_dict(), 8))
+            fleet.admit(8)
+        assert drift(model(seed), asked, asyncio.run(answers(fleet.client(), asked))) <= TOLERANCE
+        for actor in fleet._actors:
+            assert not ray.get(actor.__ray_call__.remote(sleeping))
+
+
+def sleeping(actor: Any) -> bool:
+    """True if vLLM was told to sleep, and not to wake up: it takes no step. Its CPU build keeps the memory."""
+    return bool(actor._engine._asleep)
+
+
+def test_a_build_of_vllm_that_cannot_sleep_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="Sleep mode is not supported on current platform"):
+        open_fleet(VllmEngineConfig(settings={"enable_sleep_mode": True}), opening(folder))
+
+
 class Learnt:
     """Weights that are sealed, and a plain forward pass with them, in place of a learner."""
 

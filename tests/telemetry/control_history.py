@@ -56,7 +56,7 @@ def simulated(courses: Mapping[Metric, Course], rows: int, seed: int, *, step: i
             **{
                 str(metric): course(row / rows, rng)
                 for metric, course in courses.items()
-                if metric is not Metric.RETURN_EVALUATED or row % 5 == 0
+                if metric not in (Metric.RETURN_EVALUATED, Metric.RETURN_AHEAD) or row % 5 == 0
             },
         }
         for row in range(1, rows + 1)

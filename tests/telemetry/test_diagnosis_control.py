@@ -66,10 +66,15 @@ TROUBLES: dict[str, dict[Metric, Course]] = {
         Metric.RETURN_EVALUATED: lambda _, r: -abs(r.gauss(0, 0.02)),
         Metric.RETURN_IDLE: lambda *_: 0.0,
     },
+    "greedy actions earn less": {
+        Metric.RETURN_EVALUATED: lambda x, r: rising(x) - 600 * x + r.gauss(0, 60),
+        Metric.RETURN_AHEAD: lambda x, r: -600 * x + r.gauss(0, 60),
+    },
     "high variance": {Metric.RETURN_EVALUATED: lambda x, r: -1300.0 if round(20 * x) % 2 else -150.0},
 }
 BESIDE_FLATNESS: dict[str, dict[Metric, Course]] = {
     "entropy collapse": {Metric.POLICY_ENTROPY: lambda x, _: 0.8 * math.exp(-20 * x), Metric.RETURN: stuck},
+    "saturated actions": {Metric.POLICY_SATURATED: lambda x, r: 0.9 + r.uniform(-0.05, 0.05), Metric.RETURN: stuck},
     "value function explains nothing": {
         Metric.VALUE_EXPLAINED_VARIANCE: lambda _, r: r.gauss(0, 0.02),
         Metric.RETURN: stuck,
@@ -90,6 +95,22 @@ def test_what_may_keep_a_flat_run_from_learning_is_named_beside_it(trouble: str,
     assert set(names(made(BESIDE_FLATNESS[trouble], seed=seed))) == {trouble, "flat learning"}
     learning = {metric: course for metric, course in BESIDE_FLATNESS[trouble].items() if metric is not Metric.RETURN}
     assert names(made(learning, seed=seed)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_exploration_by_real_numbers_is_dead_where_their_deviation_is_gone(seed: int) -> None:
+    courses: dict[Metric, Course] = {Metric.POLICY_ENTROPY: lambda x, _: 1.4 - 5 * x, Metric.RETURN: stuck}
+    shrunken = courses | {Metric.POLICY_DEVIATION: lambda x, _: 0.5 * math.exp(-20 * x)}
+    wide = courses | {Metric.POLICY_DEVIATION: lambda x, _: 0.5 - 0.3 * x}
+    assert set(names(made(shrunken, seed=seed))) == {"entropy collapse", "flat learning"}
+    assert names(made(wide, seed=seed)) == ["flat learning"]
+
+
+def test_greedy_actions_that_earn_more_or_once_less_are_no_trouble() -> None:
+    better: Course = lambda x, r: 600 + r.gauss(0, 60)  # noqa: E731
+    once: Course = lambda x, r: -900 if x >= 1 else 0.0  # noqa: E731
+    assert names(made({Metric.RETURN_AHEAD: better})) == []
+    assert names(made({Metric.RETURN_AHEAD: once})) == []
 
 
 @pytest.mark.parametrize("idle", [-1300.0, -1200.0, -150.0, 0.0])
@@ -246,6 +267,7 @@ def every_remedy(*, only: set[Metric] | None = None) -> str:
 
 def test_remedies_name_settings_of_the_algorithm_that_was_used() -> None:
     of_sac = {Metric.RETURN, Metric.RETURN_EVALUATED, Metric.EPISODE_STEPS, Metric.GRADIENT_NORM, Metric.POLICY_ENTROPY}
+    of_sac |= {Metric.RETURN_AHEAD, Metric.POLICY_SATURATED, Metric.VALUE_EXPLAINED_VARIANCE}
     for settings, text in ((ControlPPO, every_remedy()), (SAC, every_remedy(only=of_sac))):
         named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text)) - {"clip_norm"}
         assert len(named) >= 5

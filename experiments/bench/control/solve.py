@@ -39,9 +39,7 @@ def ours_pendulum(seed: int) -> dict[str, float]:
 def _ours(name: str, seed: int) -> tuple[Any, Any]:
     from loomrl.experiments.algorithms import open_algorithm
     from loomrl.experiments.shipped import resolve
-    from loomrl.own_ray import ensure_ray
 
-    ensure_ray(num_cpus=1)
     experiment = resolve([name, f"seed={seed}"])
     return open_algorithm(experiment).build_algo(), experiment
 

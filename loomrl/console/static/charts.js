@@ -4,7 +4,7 @@
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
 const colour = number => css(`--c${number % 8 + 1}`)
 const FONT = '11px system-ui, sans-serif'
-const charts = new Map()
+export const charts = new Map()
 
 const FORMS = {
   number: value => {

@@ -104,6 +104,10 @@ class VllmActor:
         """Fail open requests and refuse work until other weights arrive."""
         return await self._call_engine(lambda engine: engine.reject(cause))
 
+    async def release(self) -> LoomError | None:
+        """Give the cache's memory back until something is asked."""
+        return await self._call_engine(lambda engine: engine.release())
+
     async def statistics(self) -> tuple[str, Statistics]:
         """The counts of this life, with its name: the next life counts from zero."""
         return self._life, self._engine.statistics if self._engine else Statistics()

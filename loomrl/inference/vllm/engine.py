@@ -77,6 +77,8 @@ class VllmEngine(Engine):
         self.staged: StagedWeights | None = None
         """The weights that it samples with; None before the first, and when they were rejected or half applied."""
         self._updating = asyncio.Lock()
+        self._waking = asyncio.Lock()
+        self._asleep = False
         self._base: HeldBase | None = None
         self._adapters: dict[str, HeldAdapter] = {}
         self._numbers = itertools.count(1)
@@ -152,6 +154,7 @@ class VllmEngine(Engine):
                 f"weights of version {staged.version}: an engine that holds adapters keeps its base. Open one without "
                 "engine.settings.enable_lora."
             )
+        await self._wake()
         await self._examine("loomrl_check", file)
         await self._call(self._llm.pause_generation(mode="keep", clear_cache=False))
         self.staged = None
@@ -244,6 +247,17 @@ class VllmEngine(Engine):
         self.staged = None
         await self._call(self._llm.abort(list(self._open)))
 
+    async def release(self) -> None:
+        """Give the cache's memory back, and move the weights to main memory, until something is asked."""
+        await self._call(self._llm.sleep(level=1, mode="keep"))
+        self._asleep = True
+
+    async def _wake(self) -> None:
+        async with self._waking:
+            if self._asleep:
+                await self._call(self._llm.wake_up())
+                self._asleep = False
+
     async def ping(self) -> None:
         """Return once the engine core has answered; EngineLost if it is dead."""
         await self._call(self._llm.get_weight_version())
@@ -272,6 +286,7 @@ class VllmEngine(Engine):
         room = self._context - len(request.prompt_T)
         params = sampling_params(request, room=room, whole=whole, grammar=grammar)
         held = self._adapters[request.adapter] if request.adapter else None
+        await self._wake()
         with self._count_open(request) as name, nullcontext() if held is None else held.count_open():
             labels = Labels(self._llm, name, None if held is None else held.version)
             lora = None if held is None else held.request

@@ -181,6 +181,10 @@ class VllmFleet(Closing):
         ray.get(self._latest.reject.remote(cause))
         self._each("reject", cause)
 
+    def release(self) -> None:
+        """Give the memory of all engines' caches back until something is asked."""
+        self._each("release")
+
     def request_statistics(self) -> Callable[[], Statistics]:
         """Request the counts of all engines: total tokens, mean busy seconds, with former lives included.
 

@@ -41,7 +41,7 @@ class LentTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Loan:
+class LentWeights:
     """A version's weights in memory of the learner, as sealed there. A few kilobytes, for any number of readers."""
 
     version: int
@@ -82,7 +82,7 @@ def lend(
     readers: Collection[int],
     dtypes: Mapping[str, torch.dtype],
     base: str | None = None,
-) -> tuple[Loan, Tensor]:
+) -> tuple[LentWeights, Tensor]:
     """A loan of weights, which are all on one device, in these formats if given; and its memory, to be kept until the
     readers have done.
     """
@@ -103,13 +103,13 @@ def lend(
             view.copy_(weights[name])
     sums = checksums(views)  # which waits for a GPU's copies
     gpu = None if device.type == "cpu" else _gpu(device)
-    return Loan(version, tensors, sums, base, gpu, {reader: _handle(memory) for reader in readers}), memory
+    return LentWeights(version, tensors, sums, base, gpu, {reader: _handle(memory) for reader in readers}), memory
 
 
 def _allocate(size: int, device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.empty(size, dtype=torch.uint8, device=device)
-    return _over(UntypedStorage._new_using_filename_cpu(size))
+    return _bytes_of(UntypedStorage._new_using_filename_cpu(size))
 
 
 def _handle(memory: Tensor) -> tuple[Any, ...]:
@@ -121,7 +121,7 @@ def _handle(memory: Tensor) -> tuple[Any, ...]:
 
 
 def _reopen(handle: tuple[Any, ...]) -> Tensor:
-    return _over(UntypedStorage._new_shared_filename_cpu(*handle))
+    return _bytes_of(UntypedStorage._new_shared_filename_cpu(*handle))
 
 
 def _reopen_on_gpu(handle: tuple[Any, ...]) -> Tensor:
@@ -131,7 +131,7 @@ def _reopen_on_gpu(handle: tuple[Any, ...]) -> Tensor:
     return memory
 
 
-def _over(storage: UntypedStorage) -> Tensor:
+def _bytes_of(storage: UntypedStorage) -> Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
