@@ -24,6 +24,7 @@ OPTIONAL = {
     "kubernetes": ("clusters on Kubernetes", "pip install 'loomrl[kubernetes]'"),
     "mcp": ("tools of MCP servers (McpTools)", "pip install 'loomrl[mcp]'"),
     "minari": ("logged episodes of control in Minari's form", "pip install 'loomrl[offline]'"),
+    "minigrid": ("MiniGrid and the other environments of docs/zoo.md", "pip install 'loomrl[zoo]'"),
     "mo-gymnasium": ("environments of several objectives", "pip install 'loomrl[morl]'"),
     "moocore": ("hypervolumes of fronts", "pip install 'loomrl[morl]'"),
     "nats-py": ("events of agents on NATS", "pip install 'loomrl[nats]'"),
