@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.config import AnyExperiment, ControlExperiment
-from loomrl.control.episode import GIF, STEPS, Episode
+from loomrl.control.episode import GIF, STEPS, FilmedEpisode
 from loomrl.load import dump, to_yaml
 from loomrl.record.catalogue import evaluation_summary
 from loomrl.run.version import experiment_of
@@ -122,7 +122,7 @@ def _body(
             f"| {found['what']} | {mean} | {low} to {high} | {found['count']} |"
         )
     if (folder / STEPS).is_file():
-        episode = Episode.parse(json.loads((folder / STEPS).read_bytes()), origin=STEPS)
+        episode = FilmedEpisode.parse(json.loads((folder / STEPS).read_bytes()), origin=STEPS)
         parts.append(
             f"![An episode]({GIF})\n\nAn episode of {len(episode.rewards):,} steps with a return of "
             f"{episode.total:.2f}."

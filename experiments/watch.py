@@ -8,8 +8,9 @@ from typing import Any
 from rich.console import Console
 
 from loomrl.config import ControlExperiment
-from loomrl.control.episode import Episode
+from loomrl.control.episode import FilmedEpisode
 from loomrl.control.film import film_episode, refuse_form, write_films
+from loomrl.control.play import MOST_STEPS
 from loomrl.errors import ConfigError
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.evaluate_control import find_acts, open_scene, take_of
@@ -32,7 +33,7 @@ class Watched:
     """Episodes of a policy, and the file with their film; without one, the reason."""
 
     policy: str
-    episodes: tuple[Episode, ...]
+    episodes: tuple[FilmedEpisode, ...]
     film: str | None
     reason: str | None
 
@@ -57,7 +58,7 @@ def watch(
         for number in range(episodes):
             take = take_of(experiment, number, frames=FRAMES, explore=explore)
             with (
-                progress(f"watch {name}", take.max_steps or 0, only_if_long=True) as report,
+                progress(f"watch {name}", take.max_steps or MOST_STEPS, only_if_long=True) as report,
                 stacks_if_stuck(WAITS, STUCK_S) as alive,
             ):
 
@@ -92,7 +93,7 @@ def render(watched: Watched, console: Console) -> None:
         console.print(f"no film: {watched.reason}", highlight=False, markup=False)
 
 
-def _rows(episode: Episode) -> Sequence[tuple[str, ...]]:
+def _rows(episode: FilmedEpisode) -> Sequence[tuple[str, ...]]:
     count = len(episode.rewards)
     chosen = sorted({round(number * (count - 1) / (ROWS - 1)) for number in range(ROWS)})
     return [

@@ -4,14 +4,10 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch._dynamo import config as dynamo
 from torch.fx.experimental import _config as shapes
 from torch.nn.attention import varlen  # noqa: F401 - defines an operator
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-    noop_context_fn,
-)
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -33,6 +29,8 @@ ATTENTIONS = {
 def compile_layers(lm: PreTrainedModel, *, backend: str = "inductor") -> None:
     """Compile the layers: one graph for all of them and for flat rows of every length."""
     shapes.use_duck_shape = False  # else a first row without shared prompts, with a key per token, has its own graph
+    # `precision` puts cast parameters into a layer and takes them out again, which the backward pass need not repeat
+    dynamo.skip_fwd_side_effects_in_bwd_under_checkpoint = True
     for layer in _layers(lm, "learners.compile"):
         layer.compile(backend=backend, fullgraph=True, dynamic=True)
 
@@ -43,9 +41,16 @@ def recompute_layers(lm: PreTrainedModel, extent: Literal["selective", "full"]) 
 
     Hugging Face's own switch works in training mode only.
     """
-    kept = partial(create_selective_checkpoint_contexts, _is_kept) if extent == "selective" else noop_context_fn
+    settings: dict[str, Any] = {"use_reentrant": False}
+    if extent == "selective":
+        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _is_kept)
     for layer in _layers(lm, "model.recompute"):
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, context_fn=kept)
+        layer.forward = partial(_recompute, layer.forward, settings)
+
+
+def _recompute(forward: Any, settings: Any, *args: Any, **kwargs: Any) -> Any:
+    """A frame of Python, without which `torch.compile` finds nothing to compile in a layer."""
+    return checkpoint(forward, *args, **settings, **kwargs)
 
 
 def _is_kept(context: Any, operator: Any, *args: Any, **_: Any) -> CheckpointPolicy:

@@ -21,7 +21,7 @@ from loomrl.errors import LearnerError, PolicyError
 from loomrl.inference.engine import Completion, Request, Sight
 from loomrl.inference.model import vocabulary_of
 from loomrl.inference.vision import Vision, open_vision
-from loomrl.inference.weights.loan import Loan
+from loomrl.inference.weights.loan import LentWeights
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.picture import to_png
 from loomrl.telemetry.metric import Metric
@@ -129,7 +129,7 @@ class Publisher:
         """Give every engine the learners' weights under this version, proved; else a PolicyError."""
         self._seconds = {}
         self._distance = None
-        sealed: Sealed | Loan = self._time("seal", lambda: self._learners(lambda learner: learner.seal(version)))
+        sealed: Sealed | LentWeights = self._time("seal", lambda: self._learners(lambda learner: learner.seal(version)))
         try:
             if self._cached:
                 self._time("probe", lambda: self._fleet.probe(self.probing.brief))
@@ -175,7 +175,7 @@ class Publisher:
             )
         return {Metric.POLICY_DRIFT_ALARM: float(raised)}
 
-    def _deliver(self, sealed: Sealed | Loan) -> None:
+    def _deliver(self, sealed: Sealed | LentWeights) -> None:
         self._time("load", lambda: self._fleet.load(sealed))
         if self.probing.requests:
             self._time("probe", lambda: self._prove(sealed.version))

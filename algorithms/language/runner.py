@@ -33,7 +33,7 @@ from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import open_vision
-from loomrl.inference.weights.loan import Loan
+from loomrl.inference.weights.loan import LentWeights
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.process import stacks_on_signal
 from loomrl.run.version import fetch_base
@@ -218,9 +218,9 @@ class LanguageRunner(EnvRunner, Checkpointable):
         assert self._playing is not None, "only where rollouts and learning overlap"
         return self._playing
 
-    def load(self, given: Sealed | Loan) -> None:
+    def load(self, given: Sealed | LentWeights) -> None:
         """Sample with these weights, and hold completions until they are admitted."""
-        self._wait(self.engine.take(given.open(self.worker_index) if isinstance(given, Loan) else given))
+        self._wait(self.engine.take(given.open(self.worker_index) if isinstance(given, LentWeights) else given))
         if self._playing is not None:
             self._playing.call(lambda: self._call_each(TorchEngine.resume, self._past_engines))
 

@@ -19,7 +19,7 @@ from loomrl.gym.episode import Plan, failure_trajectory
 from loomrl.inference.engine import Completion, Request, Statistics
 from loomrl.inference.open import Opening
 from loomrl.inference.vllm.fleet import VllmFleet, collect_answers, open_fleet
-from loomrl.inference.weights.loan import Loan
+from loomrl.inference.weights.loan import LentWeights
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
@@ -38,7 +38,7 @@ class RunnerGroup:
         self._timeout_s = timeout_s
         self._given: _PublishedVersion | None = None
 
-    def load(self, sealed: Sealed | Loan) -> None:
+    def load(self, sealed: Sealed | LentWeights) -> None:
         """Give every engine these weights, verified; completions that finish afterwards are held."""
         far = self._group.num_remote_env_runners() > 0
         # pickled once for all runners
@@ -202,7 +202,7 @@ class SharedEnginesGroup(RunnerGroup):
         self._fleet = fleet
 
     @override
-    def load(self, sealed: Sealed | Loan) -> None:
+    def load(self, sealed: Sealed | LentWeights) -> None:
         assert isinstance(sealed, Sealed), "vLLM's engines stage a file"
         self._given = _PublishedVersion(sealed.version)
         self._fleet.load(sealed)
@@ -282,7 +282,7 @@ class _PublishedVersion:
 class _PublishedWeights(_PublishedVersion):
     """Its weights too, here or in Ray, for runners' own engines."""
 
-    def __init__(self, version: int, weights: Sealed | Loan | ray.ObjectRef) -> None:
+    def __init__(self, version: int, weights: Sealed | LentWeights | ray.ObjectRef) -> None:
         super().__init__(version)
         self.weights = weights
 

@@ -30,7 +30,7 @@ from loomrl.algorithms.language.sequence import RowGroup, refuse_unshared
 from loomrl.algorithms.learners import OwnSteps, compress
 from loomrl.config import TorchEngineConfig
 from loomrl.errors import ConfigError, LearnerError
-from loomrl.inference.weights.loan import Loan, lend
+from loomrl.inference.weights.loan import LentWeights, lend
 from loomrl.inference.weights.sealed import Sealed, Weights, identify, seal
 from loomrl.telemetry.metric import Metric
 
@@ -231,7 +231,7 @@ class TokenLearner(OwnSteps):
         whole = sharding.whole(own.tensors)
         return replace(own, tensors=whole) if self._is_first else None
 
-    def seal(self, version: int) -> Sealed | Loan | None:
+    def seal(self, version: int) -> Sealed | LentWeights | None:
         """The weights that engines load to have the policy; None on all learners but the first.
 
         Torch engines keep the run's first weights, and take the low-rank additions alone. Those in other processes that
@@ -245,7 +245,7 @@ class TokenLearner(OwnSteps):
         whole = sharding.whole(additions(self._own.lm))
         return seal(whole, version, base=self._base) if self._is_first else None
 
-    def _lend(self, version: int) -> Loan:
+    def _lend(self, version: int) -> LentWeights:
         self._lent = None  # its memory, before the next takes some
         given = self._own.lm.state_dict() if self._base is None else additions(self._own.lm)
         readers = range(1, self.config.experiment.rollout.runners + 1)

@@ -11,7 +11,7 @@ import torch.multiprocessing
 from torch import Tensor
 
 from loomrl.errors import PolicyError
-from loomrl.inference.weights.loan import Loan, lend
+from loomrl.inference.weights.loan import LentWeights, lend
 from loomrl.inference.weights.sealed import checksums
 
 PATIENCE_S = 60.0
@@ -57,7 +57,7 @@ def read(theirs: Connection) -> None:
         theirs.send(_copy(loan))
 
 
-def _copy(loan: Loan) -> str | None:
+def _copy(loan: LentWeights) -> str | None:
     try:
         sealed = loan.open(READER)
         sealed.verify()
@@ -67,7 +67,7 @@ def _copy(loan: Loan) -> str | None:
     return None if checksums(own) == loan.checksums else "the copy is another"
 
 
-def _ask(loan: Loan, ours: Connection) -> str | None:
+def _ask(loan: LentWeights, ours: Connection) -> str | None:
     ours.send(loan)
     if not ours.poll(PATIENCE_S):
         raise TimeoutError(f"the reader has not answered for {PATIENCE_S:g} s")

@@ -241,8 +241,8 @@ class Learners(Config):
             raise ValueError(f"sequence_parallel={together} needs a multiple of it as count, got {self.count}")
         if together > 1 and (self.attention == "dense" or (self.attention == "auto" and self.gpus)):
             raise ValueError(f"sequence_parallel={together} needs attention=flat")
-        if self.compile and (not self.gpus or self.attention != "flat"):
-            raise ValueError("compile=true needs gpus and attention=flat")
+        if self.compile and (not self.gpus or self.attention != "flat" or together > 1):
+            raise ValueError("compile=true needs gpus, attention=flat and sequence_parallel=1")
         return self
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from loomrl.console.chart import line_chart
 from loomrl.console.page import PageRequest, Pages
-from loomrl.control.episode import GIF, STEPS, Episode
+from loomrl.control.episode import GIF, STEPS, FilmedEpisode
 from loomrl.errors import LoomError
 from loomrl.http.site import Refused
 from loomrl.run.version import file_of
@@ -25,7 +25,7 @@ class ShownFilm:
     """A film on a page: its address, the episode, and charts of its steps."""
 
     src: str
-    episode: Episode
+    episode: FilmedEpisode
     charts: Sequence[Markup]
 
 
@@ -65,7 +65,7 @@ def _of_run(run: Run, file: str) -> bytes | None:
 def _shown(steps: bytes | None, **which: str) -> ShownFilm | None:
     if steps is None:
         return None
-    episode = Episode.parse(json.loads(steps), origin=STEPS)
+    episode = FilmedEpisode.parse(json.loads(steps), origin=STEPS)
     step = range(1, len(episode.rewards) + 1)
     lines = {
         "Reward": [episode.rewards],

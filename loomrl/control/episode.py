@@ -12,7 +12,7 @@ NUMBERS = 12
 """Numbers of an observation that are kept."""
 
 
-class Episode(Config):
+class FilmedEpisode(Config):
     """The steps of an episode, in columns. Of agents that share a policy it is the first one's."""
 
     environment: str

@@ -22,7 +22,7 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
 from PIL import Image
 
-from loomrl.control.episode import GIF, NUMBERS, STEPS, Episode
+from loomrl.control.episode import GIF, NUMBERS, STEPS, FilmedEpisode
 from loomrl.control.mask import refuse_stuck
 from loomrl.control.play import ActingPolicy, StepLimit
 from loomrl.control.policy import ControlPolicy
@@ -49,7 +49,7 @@ OpenWorld = Callable[[Mapping[str, Any]], VectorEnv[Any, Any, Any]]
 class Film:
     """An episode with its frames."""
 
-    episode: Episode
+    episode: FilmedEpisode
     frames: Sequence[Image.Image]
 
     def save(self, folder: Path) -> None:
@@ -136,8 +136,8 @@ def film_episode(
 ) -> Film:
     """Play one episode in the only world of `environments`, and film it where that renders pictures.
 
-    `advance` is called with the number of every step. Whatever the environment raises is an EpisodeError with its name
-    and the step.
+    `advance` is called with the number of every step. An exception of the environment becomes an EpisodeError with its
+    name and the step.
     """
     if take.explore and not isinstance(policy, ControlPolicy):
         raise ConfigError("only a trained policy samples its actions; this one acts in one way alone.")
@@ -185,7 +185,7 @@ def film_episode(
         over_N = np.asarray(terminated) | np.asarray(truncated)
     with _explain(name, int(steps_N[0])):
         camera.take(int(steps_N[0]), is_last=True)
-    episode = Episode(
+    episode = FilmedEpisode(
         environment=name,
         seed=take.seed,
         greedy=not take.explore,
@@ -272,7 +272,7 @@ def _name(world: Any) -> str:
 
 @contextmanager
 def _explain(name: str, step: int) -> Iterator[None]:
-    """Name the environment and the step in whatever it raises."""
+    """Name the environment and the step in its exceptions."""
     try:
         yield
     except Exception as error:

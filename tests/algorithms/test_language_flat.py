@@ -24,7 +24,7 @@ from transformers import (
 
 from loomrl.algorithms.language.batch import TokenBatch, inputs
 from loomrl.algorithms.language.flat import blocks_of, use_flat, variable_of
-from loomrl.algorithms.language.layers import compile_layers
+from loomrl.algorithms.language.layers import compile_layers, recompute_layers
 from loomrl.algorithms.language.packing import Reader, Sample, SampleSize, plan_update, rows
 from loomrl.algorithms.language.score import score
 from loomrl.algorithms.language.sharding import full, shard
@@ -188,11 +188,15 @@ def test_compiled_layers_are_one_graph_for_rows_of_every_length_and_a_copy_has_w
     assert not torch.allclose(learnt(copied, samples, row, variable_of)[0], before)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor", "ignore:FSDP2-wrapped module")
 @pytest.mark.slow
-def test_compiled_layers_compute_the_same_in_shards_and_are_still_one_graph() -> None:
-    plain, compiled = (Sharded(deepcopy(model("llama"))) for _ in range(2))
+@pytest.mark.parametrize("extent", ["none", "selective", "full"])
+def test_compiled_layers_compute_the_same_in_shards_and_again_and_are_still_one_graph(extent: Any) -> None:
+    plain, compiled = (Sharded(deepcopy(model("llama")).bfloat16()) for _ in range(2))
     begun = counters["stats"]["unique_graphs"]
     compile_layers(compiled.lm, backend="aot_eager")
+    if extent != "none":
+        recompute_layers(compiled.lm, extent)
     with group_of_one("cpu"):
         for each in (plain, compiled):
             shard(each)
@@ -207,8 +211,8 @@ def test_compiled_layers_compute_the_same_in_shards_and_are_still_one_graph() ->
 FLAT_ON_GPUS = {"gpus": 1.0, "attention": "flat"}
 
 
-@pytest.mark.parametrize("other", [{}, {"gpus": 1.0}, {"attention": "flat"}])
+@pytest.mark.parametrize("other", [{}, {"gpus": 1.0}, {**FLAT_ON_GPUS, "sequence_parallel": 2, "count": 2}])
 def test_what_cannot_be_compiled_is_refused_with_what_it_needs(other: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="compile=true needs gpus and attention=flat"):
+    with pytest.raises(ConfigError, match="compile=true needs gpus, attention=flat and sequence_parallel=1"):
         Learners.parse({"compile": True, **other})
     assert Learners.parse({"compile": True, **FLAT_ON_GPUS}).compile

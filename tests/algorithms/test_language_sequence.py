@@ -146,7 +146,7 @@ class TestRun:
             (2, {}),
             (2, {"algorithm.learners.sharding": "fsdp", "algorithm.optimizer.micro_batch_tokens": 256}),
             (4, {"algorithm.learners.sharding": "fsdp", "algorithm.model.lora": {"rank": 4, "alpha": 8}}),
-            (4, {"algorithm.model.recompute": "full", "algorithm.optimizer.minibatches": 2}),
+            (4, {"algorithm.model.recompute": "selective", "algorithm.optimizer.minibatches": 2}),
         ],
     )
     def test_a_run_with_shared_rows_learns_what_one_learner_does(

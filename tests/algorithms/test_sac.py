@@ -9,11 +9,13 @@ import torch
 from loomrl.algorithms.control.learner import ControlWork
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.errors import ArtifactError, ConfigError
+from loomrl.telemetry.metric import Metric
 from tests.algorithms.control_support import (
     MARKS,
     Weights,
     agreed,
     learn,
+    ppo,
     resumed,
     sac,
     trained,
@@ -36,6 +38,20 @@ def test_what_is_seen_is_done(kind: str, bar: float, prioritized: Any) -> None:
     replay = {"capacity": 5000, "prioritized": prioritized}
     entropy = 0.2 if kind == "discrete" else -4.0
     learn(sac(keywords={"kind": kind}, replay=replay, target_entropy=entropy).build_algo(), bar, 10)
+
+
+def test_how_far_actions_go_and_what_critics_explain_are_measured() -> None:
+    algo = sac(keywords={"kind": "box"}, warmup=32).build_algo()
+    told = algo.metrics_of(algo.train())
+    assert 0 <= told[Metric.POLICY_SATURATED] < 0.5
+    assert 0 < told[Metric.POLICY_DEVIATION] < 3
+    assert told[Metric.VALUE_EXPLAINED_VARIANCE] <= 1
+    algo = ppo(keywords={"kind": "box"}).build_algo()
+    told = algo.metrics_of(algo.train())
+    assert told[Metric.POLICY_DEVIATION] == 1.0  # its standard deviation begins at 1, and the bounds are 1 from 0
+    assert told[Metric.POLICY_SATURATED] == pytest.approx(0.32, abs=0.1)
+    algo = ppo().build_algo()
+    assert not {Metric.POLICY_SATURATED, Metric.POLICY_DEVIATION} & algo.metrics_of(algo.train()).keys()
 
 
 @pytest.mark.parametrize("n_step", [1, pytest.param(3, marks=pytest.mark.slow)])

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from loomrl.load import dump
 from loomrl.serving.durable import open_recorder
 from loomrl.store import open_store
 from loomrl.store.runs import start_run
@@ -25,6 +26,8 @@ from loomrl.telemetry.sink import new_metrics
 from tests.console.console_samples import PAGES, new_run, url_in
 from tests.console.test_console_chat import PAGE as CHAT
 from tests.console.test_console_chat import Chatting
+from tests.control.test_film import experiment as drawn_experiment
+from tests.control.test_film import filmed
 from tests.needs import needs
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, needs("Chromium")]
@@ -138,6 +141,38 @@ def test_every_page_is_without_errors_and_accessible_in_light_and_dark(chromium:
                 visitor.page.screenshot(path=Path(folder) / f"console-{name}{end}.png")
         visitor.context.close()
     assert found == {}
+
+
+def test_a_film_and_the_charts_of_its_steps_show_the_same_step(
+    chromium: Any, address: tuple[str, str], tmp_path: Path
+) -> None:
+    asked = drawn_experiment(tmp_path, steps=100, wide=120)
+    filmed(asked).save(tmp_path / "runs" / "seen")
+    with open_store(address[0]) as db:
+        start_run(db, new_run("seen", kind="evaluate", resolved=dump(asked)))
+    visitor = Visitor(chromium, address[1])
+    visitor.visit("/runs/seen")
+    page = visitor.page
+    visitor.until("document.querySelector('.film canvas')")
+    told = "document.querySelector('.film output').value"
+    bright = """(() => { const canvas = document.querySelector('.film canvas')
+        const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, 1)
+        return [...Array(canvas.width).keys()].findLast(at => data[4 * at] > 128) })()"""
+    assert (page.evaluate(told), page.evaluate(bright)) == ("step 0 of 100", 0)
+    page.locator(".film input").fill("40")
+    assert (page.evaluate(told), page.evaluate(bright)) == ("step 40 of 100", 40)
+    plot = page.locator("#film figure .plot").first
+    plot.scroll_into_view_if_needed()
+    box = plot.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+    visitor.until(f"/^step (49|50) of 100$/.test({told})")
+    step = int(page.evaluate(told).split(" ")[1])
+    assert page.evaluate(bright) == step - step % 2
+    assert page.evaluate("document.querySelector('#film figure output').value") == f"{step + 1}:  {step + 1}"
+    page.get_by_role("button", name="Play").click()
+    visitor.until(f"Number({told}.split(' ')[1]) > 55")
+    assert ([each for each in visitor.wrong if "getImageData" not in each], visitor.faults()) == ([], [])
+    visitor.context.close()
 
 
 def test_nothing_is_wider_than_the_screen_and_lists_hide_nothing(chromium: Any, address: tuple[str, str]) -> None:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import gymnasium
@@ -16,8 +17,8 @@ from rich.console import Console
 
 from loomrl.config import ControlExperiment
 from loomrl.config.control import Network
-from loomrl.control.episode import GIF, STEPS, Episode
-from loomrl.control.film import SIDE, Film, as_picture, film_episode, write_films
+from loomrl.control.episode import GIF, STEPS, FilmedEpisode
+from loomrl.control.film import RENDERED, SIDE, Film, as_picture, film_episode, write_films
 from loomrl.control.network import ActorCritic
 from loomrl.control.play import RandomPolicy, Scripted
 from loomrl.control.policy import ControlPolicy
@@ -130,7 +131,7 @@ def test_frames_and_steps_are_those_of_the_episode(tmp_path: Path) -> None:
         for number, step in enumerate(film.episode.frames):
             gif.seek(number)
             assert (column(gif.convert("RGB")), gif.info["duration"]) == (step, film.episode.delays_ms[number])
-    assert Episode.parse(json.loads((tmp_path / STEPS).read_bytes())) == film.episode
+    assert FilmedEpisode.parse(json.loads((tmp_path / STEPS).read_bytes())) == film.episode
 
 
 @pytest.mark.parametrize("steps", [99, 100, 101, 700])
@@ -157,6 +158,23 @@ def test_what_goes_wrong_while_it_is_watched_is_named(trouble: str, said: str, t
     asked = experiment(tmp_path, trouble=trouble, at=4 if "draw" in trouble or "size" in trouble else 3)
     with pytest.raises(EpisodeError, match=said):
         watch(asked, f"{HERE}:ones", episodes=1)
+
+
+def test_an_environment_that_hangs_while_it_is_watched_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = Event()
+    monkeypatch.setattr("loomrl.experiments.watch.STUCK_S", 0.05)
+    monkeypatch.setattr("faulthandler.dump_traceback", lambda **_: said.set())
+
+    def render(self: Any) -> Any:
+        said.wait(60)
+        return np.zeros((4, 4, 3), np.uint8)
+
+    monkeypatch.setattr(f"{HERE}.Drawn.render", render)
+    monkeypatch.setattr("loomrl.experiments.evaluate_control.open_filmed", lambda world: (world(RENDERED), None))
+    assert watch(experiment(tmp_path), f"{HERE}:ones", episodes=1).film is not None
+    assert "no progress for 0.05 s (LOOMRL_HANG_S): waiting for the environment's render." in capsys.readouterr().err
 
 
 def test_a_trouble_while_it_is_filmed_ends_no_evaluation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -200,7 +218,7 @@ def test_an_evaluation_keeps_a_film_of_its_first_policy_unless_it_is_told_not_to
     asked = experiment(tmp_path, steps=1200)
     result = evaluate_control(asked, [f"{HERE}:ones", "random"])
     assert result.film == as_result(result)["film"] == f"{tmp_path}/runs/{result.run}/{GIF}"
-    kept = Episode.parse(json.loads(Path(result.film).with_name(STEPS).read_bytes()))
+    kept = FilmedEpisode.parse(json.loads(Path(result.film).with_name(STEPS).read_bytes()))
     assert (len(kept.rewards), kept.ending, set(kept.actions)) == (1000, "cut", {(1.0,)})
     assert Path(result.film).stat().st_size < 200_000
     assert evaluate_control(asked.override({"evaluation.film": 0}), ["random"]).film is None

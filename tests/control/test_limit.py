@@ -35,6 +35,16 @@ def test_only_episodes_that_are_too_long_are_cut_and_the_next_ones_are_whole(kin
     environments.close()
 
 
+def test_an_evaluation_says_how_far_its_longest_episode_is() -> None:
+    told: list[tuple[int, str]] = []
+    environments = SyncVectorEnv([partial(Endless, 5)], autoreset_mode=AutoresetMode.NEXT_STEP)
+    policy = Scripted(lambda observations: np.zeros(1, np.int64))
+    play(policy, environments, 2, seed=0, max_steps=200, report=lambda done, note: told.append((done, note)))
+    assert {(0, f"the longest is at step {step} of at most 200") for step in (64, 128, 192)} < {*told}
+    assert told[-1][0] == 1
+    environments.close()
+
+
 def test_agents_of_one_world_are_cut_together() -> None:
     told = play(STAY, SharedVector(EndlessTeam, 4), 6, seed=0, max_steps=7)
     assert (told.returns, told.cut) == ([7.0] * 6, 6)

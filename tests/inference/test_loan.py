@@ -1,4 +1,4 @@
-"""Weights that engines read in the learner's memory: as the learner sealed them, whoever dies meanwhile."""
+"""Weights that engines read in the learner's memory: as the learner sealed them, also if learner or reader dies."""
 
 import asyncio
 import multiprocessing
@@ -19,14 +19,14 @@ import torch
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Completion
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.weights.loan import Loan, lend
+from loomrl.inference.weights.loan import LentWeights, lend
 from loomrl.inference.weights.sealed import Sealed
 from tests.inference.sample_models import adapter, drift, mixed, tiny_model
 
 FORK = multiprocessing.get_context("fork")  # torch is here already
 
 
-def lent(seed: int, version: int = 1, **words: Any) -> tuple[Loan, torch.Tensor]:
+def lent(seed: int, version: int = 1, **words: Any) -> tuple[LentWeights, torch.Tensor]:
     return lend(tiny_model(seed=seed).state_dict(), version, readers=[1, 2], dtypes=words)
 
 
@@ -113,6 +113,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_learner_that_died_is_named_and_its_memory_is_gone(tmp_path: Path) -> None:
     torch.save(dict(tiny_model(seed=1).state_dict()), tmp_path / "weights.pt")
@@ -120,7 +121,7 @@ def test_a_learner_that_died_is_named_and_its_memory_is_gone(tmp_path: Path) -> 
     started = [sys.executable, "-c", LEARNER, str(tmp_path / "weights.pt")]
     with subprocess.Popen(started, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as learner:
         assert learner.stdout is not None
-        loan: Loan = pickle.loads(bytes.fromhex(learner.stdout.readline()))
+        loan: LentWeights = pickle.loads(bytes.fromhex(learner.stdout.readline()))
         learner.kill()
     deadline = time.monotonic() + 20
     while shared_files() - before and time.monotonic() < deadline:
@@ -169,7 +170,7 @@ def test_a_reader_that_died_does_not_keep_the_learner_from_lending_again() -> No
 
 def test_a_loan_of_another_gpu_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     loan, _ = lent(1)
-    elsewhere = Loan(loan.version, loan.tensors, loan.checksums, None, "GPU-a", loan.handles)
+    elsewhere = LentWeights(loan.version, loan.tensors, loan.checksums, None, "GPU-a", loan.handles)
     monkeypatch.setattr("loomrl.inference.weights.loan._gpu", lambda device: "GPU-b")
     with pytest.raises(PolicyError, match=r"version 1 are on GPU GPU-a, and this engine on GPU-b: .* leave it out"):
         elsewhere.open(1)

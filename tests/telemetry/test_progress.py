@@ -19,6 +19,18 @@ def test_plain_lines_come_rarely_and_end_with_the_last_state() -> None:
     ]
 
 
+def test_of_what_may_be_long_nothing_is_said_before_it_is_and_a_terminal_gets_lines_too() -> None:
+    stream, times = Terminal(), iter([0.0, 1.0, 4.9, 6.0])
+    with progress("work", 3, only_if_long=True, stream=stream, clock=lambda: next(times)) as report:
+        for done in (1, 2, 3):
+            report(done)
+    assert stream.getvalue().splitlines() == ["work: 3/3 after 6 s"]
+    quick = io.StringIO()
+    with progress("work", 1, only_if_long=True, stream=quick, clock=lambda: 0.0) as report:
+        report(1)
+    assert quick.getvalue() == ""
+
+
 def test_work_that_goes_on_is_timed_from_where_it_began() -> None:
     stream, times = io.StringIO(), iter([0.0, 100.0])
     with progress("work", 150, begun=100, stream=stream, clock=lambda: next(times)) as report:

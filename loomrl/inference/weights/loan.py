@@ -41,7 +41,7 @@ class LentTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Loan:
+class LentWeights:
     """A version's weights in memory of the learner, as sealed there. A few kilobytes, for any number of readers."""
 
     version: int
@@ -82,7 +82,7 @@ def lend(
     readers: Collection[int],
     dtypes: Mapping[str, torch.dtype],
     base: str | None = None,
-) -> tuple[Loan, Tensor]:
+) -> tuple[LentWeights, Tensor]:
     """A loan of weights, which are all on one device, in these formats if given; and its memory, to be kept until the
     readers have done.
     """
@@ -103,7 +103,7 @@ def lend(
             view.copy_(weights[name])
     sums = checksums(views)  # which waits for a GPU's copies
     gpu = None if device.type == "cpu" else _gpu(device)
-    return Loan(version, tensors, sums, base, gpu, {reader: _handle(memory) for reader in readers}), memory
+    return LentWeights(version, tensors, sums, base, gpu, {reader: _handle(memory) for reader in readers}), memory
 
 
 def _allocate(size: int, device: torch.device) -> Tensor:
