@@ -96,6 +96,6 @@ def refuse_unshared(config: Any, size: int) -> None:
     if heads % size:
         fitting = ", ".join(str(each) for each in range(1, heads + 1) if heads % each == 0)
         raise ConfigError(
-            f"learners.sequence_parallel={size}: the {config.model_type} model has {heads} key-value heads, of which "
-            f"each learner takes as many. Choose from {fitting}."
+            f"learners.sequence_parallel={size}: the {config.model_type} model has {heads} key-value heads, to be "
+            f"shared in equal parts. Choose from {fitting}."
         )

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.resources import ensure_room, needed_cpus, parts_of
+from loomrl.algorithms.resources import ensure_room, needed_cpus, needs_ray, parts_of
 from loomrl.errors import ClusterError, ConfigError
 from loomrl.experiments.shipped import resolve
 from loomrl.own_ray import authenticated
@@ -46,6 +47,31 @@ def control(**changes: Any) -> PPOConfig:
 
 def nodes_of(group: Any) -> set[str]:
     return set(group.foreach_env_runner(lambda runner: ray.get_runtime_context().get_node_id(), local_env_runner=False))
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_needed"),
+    [
+        ({}, False),
+        ({"num_env_runners": 1}, True),
+        ({"num_learners": 1}, True),
+        ({"num_gpus_per_learner": 1}, True),
+        ({"evaluation_interval": 1}, False),
+        ({"evaluation_interval": 1, "evaluation_num_env_runners": 1}, True),
+        ({"callbacks_class": RLlibCallback, "batch_mode": "complete_episodes"}, True),
+    ],
+)
+def test_only_other_processes_rllibs_own_way_and_a_named_cluster_need_ray(
+    setting: dict[str, Any], is_needed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    config = PPOConfig().environment("CartPole-v1")
+    for name, value in setting.items():
+        setattr(config, name, value)
+    config.validate()
+    assert needs_ray(config) == is_needed
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert needs_ray(config)
 
 
 @pytest.mark.slow
