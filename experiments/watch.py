@@ -38,7 +38,7 @@ class Watched:
     reason: str | None
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The JSON form."""
         episodes = [{**each.model_dump(mode="json"), "return": each.total} for each in self.episodes]
         return {"policy": self.policy, "film": self.film, "no_film": self.reason, "episodes": episodes}
 

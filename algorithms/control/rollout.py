@@ -215,7 +215,7 @@ def _begins(rollout: Rollout) -> Tensor:
 AT_BOUND = 0.99
 """A squashed action never reaches its bounds, which are -1 and 1."""
 LOG_STD_MOST = 2.0
-"""As squashed distributions have it; others never come near."""
+"""The bound of squashed distributions; others never come near."""
 
 
 def spread_of(rollouts: Sequence[Rollout], kind: ActionView, distribution: ActionDistribution) -> dict[Metric, float]:

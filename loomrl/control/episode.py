@@ -22,7 +22,7 @@ class FilmedEpisode(Config):
     """`cut`: it had not ended after as many steps as were allowed."""
     rewards: tuple[float, ...]
     values: tuple[float, ...] | None
-    """What the value function expected before each step; None without one."""
+    """The value function's estimate before each step; None without one."""
     actions: tuple[tuple[float, ...], ...]
     observations: tuple[tuple[float, ...], ...]
     """The first numbers of each; empty for pictures."""

@@ -122,7 +122,7 @@ class Take:
     frames: int
     """Most of them; 0 films nothing."""
     max_steps: int | None = None
-    """As in `play`."""
+    """Passed to `play`'s limit of steps."""
     explore: bool = False
     """Take sampled actions; else the likeliest."""
 

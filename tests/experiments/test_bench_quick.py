@@ -30,8 +30,8 @@ def test_figures_of_rounds_are_medians_and_ratios_have_their_range() -> None:
 
 
 def test_a_part_that_fails_is_named_with_its_last_words() -> None:
-    with pytest.raises(LoomError, match=r"(?s)control.solve unknown ended with 1:"):
-        run_part("control.solve", "unknown", env=os.environ)
+    with pytest.raises(LoomError, match=r"(?s)control.contender unknown {} ended with 1:"):
+        run_part("control.contender", "unknown", "{}", env=os.environ)
 
 
 def test_rows_are_printed_as_a_table_and_other_figures_by_name(capsys: pytest.CaptureFixture[str]) -> None:

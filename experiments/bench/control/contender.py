@@ -23,7 +23,7 @@ FRAGMENT = 128
 EPOCHS = 4
 RATE = 1e-3
 PLAIN = {"normalize_observations": False, "normalize_rewards": False}
-"""As the others' defaults have it, for equal work."""
+"""The others' defaults, for equal work."""
 WARMUP = 200
 """Steps of SAC before its first update."""
 

@@ -7,9 +7,7 @@ import importlib.util
 import json
 import os
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from loomrl.experiments.bench.rounds import ONE_THREAD, machine, run_part, spread
@@ -42,11 +40,9 @@ class ControlSize:
     rounds: int
     steps: dict[str, int]
     """Measured steps, by task."""
-    seeds: tuple[int, ...] = ()
-    """Seeds for running the shipped experiments until they are solved."""
 
 
-FULL = ControlSize(rounds=3, steps={"ppo": 40_960, "sac": 600, "slow": 8192}, seeds=(1, 2, 3))
+FULL = ControlSize(rounds=3, steps={"ppo": 40_960, "sac": 600, "slow": 8192})
 QUICK = ControlSize(rounds=1, steps={"ppo": 1024, "sac": 20})
 BEFORE = {"ppo": 4096, "sac": 400, "slow": 1024}
 
@@ -73,7 +69,7 @@ def measure(size: ControlSize) -> dict[str, Any]:
             "steps_per_s": round(statistics.median(one["steps"] / one["wall_s"] for one in each)),
             "peak_mb": round(statistics.median(one["peak_mb"] for one in each)),
         }
-    figures |= _runners(size) | _solve(size.seeds)
+    figures |= _runners(size)
     figures["machine"] = machine()
     return figures
 
@@ -89,25 +85,6 @@ def _runners(size: ControlSize) -> dict[str, Any]:
             ratios.append((two["steps"] / two["wall_s"]) / (alone["steps"] / alone["wall_s"]))
             report(done)
     return spread("two_runners_speedup", ratios)
-
-
-def _solve(seeds: Sequence[int]) -> dict[str, Any]:
-    """Seconds of training until CartPole is solved, and a pendulum's return after 10,000 steps, by seed."""
-    if not seeds:
-        return {}
-    tasks = ["ours_cartpole", "ours_pendulum"]
-    told: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
-    with progress("bench control, solving", len(seeds) * len(tasks)) as report:
-        for done, (seed, task) in enumerate(product(seeds, tasks), 1):
-            told[task].append(_script("solve", task, str(seed)))
-            report(done, f"{task} {seed}")
-    cartpole, pendulum = told.values()
-    return {
-        "cartpole_solved_s": round(statistics.median(one["seconds"] for one in cartpole), 1),
-        "cartpole_solved_s_runs": cartpole,
-        "pendulum_return_10k": round(statistics.median(one["return"] for one in pendulum), 1),
-        "pendulum_return_10k_runs": pendulum,
-    }
 
 
 def _contend(who: str, work: str, environments: int, size: ControlSize) -> dict[str, float]:
