@@ -27,13 +27,12 @@ ABREAST = 4
 """Curves in a row of the picture."""
 HEAD = """# Zoo
 
-Made by `loomrl bench zoo page=docs/zoo.md` (`pip install 'loomrl[zoo]'`): each row is `experiments/control/ROW.yaml`, \
-trained with three seeds, beside Stable-Baselines3 with its own zoo's settings in the same hour on the same core, one \
-thread each. Return: 100 greedy episodes, median of the seeds and, in brackets, all of them. CPU seconds: the whole \
-process, from its start to the end of training; `ratio` is ours over theirs.
+`loomrl bench zoo page=docs/zoo.md` (`pip install 'loomrl[zoo]'`) trains each `experiments/control/ROW.yaml` beside \
+Stable-Baselines3 with its zoo's settings, three seeds, one thread, in turn. Return: 100 greedy episodes, the median of \
+the seeds, then each. CPU seconds: the whole process until the end of training; `zoo.json` has steps, memory and dates.
 
-| row | return | steps | CPU s | SB3: return | steps | CPU s | ratio | measured |
-|---|---|---|---|---|---|---|---|---|
+| row | return | SB3 | CPU s | SB3 | ratio |
+|---|---|---|---|---|---|
 """
 
 
@@ -112,13 +111,10 @@ def write_page(page: Path, kept: dict[str, Any]) -> None:
         cells = [
             f"`{row}`",
             _spread(kept[row][OURS]),
-            f"{each['steps']:,}",
-            f"{each['cpu_s']:,.0f}",
             _spread(kept[row][SB3]),
-            f"{each['sb3_steps']:,}",
+            f"{each['cpu_s']:,.0f}",
             f"{each['sb3_cpu_s']:,.0f}",
             f"{each['ratio']:.2f}",
-            kept[row]["day"],
         ]
         lines.append(f"| {' | '.join(cells)} |\n")
     drawn = page.with_suffix(".svg")
@@ -128,8 +124,8 @@ def write_page(page: Path, kept: dict[str, Any]) -> None:
 
 
 def _spread(results: Sequence[Result]) -> str:
-    seeds = ", ".join(f"{each['return']:,.4g}" for each in results)
-    return f"**{_median(results, 'return'):,.4g}** ({seeds})"
+    seeds = ", ".join(f"{each['return']:.4g}" for each in results)
+    return f"**{_median(results, 'return'):.4g}** ({seeds})"
 
 
 def _draw(file: Path, kept: dict[str, Any]) -> None:
