@@ -51,12 +51,19 @@ def open_training(
 
         assert isinstance(experiment, Experiment)
         return RewardTraining.opened(experiment, run, db, clock=clock)
-    algo = open_algorithm(experiment, run=run).build_algo()
-    try:
-        if isinstance(experiment, ControlExperiment):
-            from loomrl.experiments.train_control import ControlTraining
+    config = open_algorithm(experiment, run=run)
+    if isinstance(experiment, ControlExperiment):
+        from loomrl.experiments.train_control import ControlTraining, fixed_threads
 
+        with fixed_threads(experiment.learners.threads):
+            algo = config.build_algo()
+        try:
             return ControlTraining.opened(algo, experiment, run, db, clock=clock, taken=taken)
+        except BaseException:
+            algo.stop()
+            raise
+    algo = config.build_algo()
+    try:
         if taken is not None:
             algo.take_over(taken["folder"])
             algo.keep()

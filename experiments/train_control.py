@@ -3,8 +3,8 @@
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,6 +36,18 @@ STAGE = "loomrl_stage.txt"
 """The curriculum's stage, in a folder of `save_to_path`."""
 
 
+@contextmanager
+def fixed_threads(count: int) -> Iterator[None]:
+    """Have this many threads of torch and NumPy: their sums, also those of initial weights, depend on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(count):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class ControlTraining:
     """A run of a control policy. `done` counts its environment steps, or its updates where it learns from logged data;
     it is the number of a version.
@@ -65,9 +77,7 @@ class ControlTraining:
         """Return of doing nothing, if an action does nothing."""
         self._convergence = Convergence(experiment.train.stop)
         self._threads = ExitStack()
-        self._threads.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(experiment.learners.threads)
-        self._threads.enter_context(threadpool_limits(experiment.learners.threads))
+        self._threads.enter_context(fixed_threads(experiment.learners.threads))
 
     @classmethod
     def opened(

@@ -19,6 +19,7 @@ from loomrl.errors import ArtifactError, ClusterError, ConfigError, RunTaken, St
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.card import write_card
 from loomrl.experiments.evaluate_control import evaluate_control, idle_return
+from loomrl.experiments.kinds import open_training
 from loomrl.experiments.notebook.agentic import AgenticRLSystem
 from loomrl.experiments.policies import exported
 from loomrl.experiments.sweep import sweep
@@ -146,6 +147,23 @@ def test_a_run_of_one_process_starts_no_ray_and_equals_one_in_a_cluster_resumed_
     for each in parts:
         train(each, run="r")
     assert_same(settings, "alone", "r")
+
+
+def test_initial_weights_are_those_of_the_seed_whatever_the_machines_cores(tmp_path: Path) -> None:
+    settings = experiment(tmp_path)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            with open_store(settings.store_url) as db:
+                training = open_training(settings, f"r{threads}", db, clock=lambda: 1.0)
+                found.append(training.algo.learner_group._learner.own.state_dict())
+                training.stop()
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 WRAPPED = [

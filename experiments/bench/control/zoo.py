@@ -28,8 +28,8 @@ ABREAST = 4
 HEAD = """# Zoo
 
 `loomrl bench zoo page=docs/zoo.md` (`pip install 'loomrl[zoo]'`) trains each `experiments/control/ROW.yaml` beside \
-Stable-Baselines3 with its zoo's settings, three seeds, one thread, in turn. Return: 100 greedy episodes, the median of \
-the seeds, then each. CPU seconds: the whole process until the end of training; `zoo.json` has steps, memory and dates.
+Stable-Baselines3 with its zoo's settings, three seeds, one thread, in turn. Return: 100 greedy episodes, their median \
+over seeds, then each. CPU seconds: the whole process until the end of training; `zoo.json` has steps, memory and dates.
 
 | row | return | SB3 | CPU s | SB3 | ratio |
 |---|---|---|---|---|---|
