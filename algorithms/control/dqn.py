@@ -52,6 +52,8 @@ class DQNLearner(ReplayLearner):
 
     updates = 0
     """Updates so far, for the target network."""
+    played = 0
+    """Steps of all learners so far, for the exploration."""
 
     @override
     def build(self) -> None:
@@ -69,11 +71,12 @@ class DQNLearner(ReplayLearner):
     def learn(self, work: ControlWork) -> int:
         """Store the steps and make the updates that are due; the share of random choices falls."""
         trained = super().learn(work)
+        self.played += int(self.reduce(torch.tensor(sum(rollout.env_steps() for rollout in work.rollouts))))
         self._explore()
         return trained
 
     def _explore(self) -> None:
-        self.own.net.epsilon.fill_(self.config.settings.exploration.at(self.stored))
+        self.own.net.epsilon.fill_(self.config.settings.exploration.at(self.played))
 
     @override
     def improve(self) -> None:
@@ -122,12 +125,13 @@ class DQNLearner(ReplayLearner):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"updates": self.updates}
+        return super().state_dict() | {"updates": self.updates, "played": self.played}
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.updates = state["updates"]
+        self.played = state["played"]
 
     # -- RLlib's hooks ----------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class ReplayLearner(PartsLearner):
             self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
             self.ring.append(self._steps(rollout, rewards.numpy()))
             self.owed += rollout.env_steps() * settings.updates_per_step
-        if self.stored < settings.warmup:
+        if self._least(self.ring.steps) * self.ranks < settings.warmup:
             self.owed = 0.0
             return 0
         due = self._least(int(self.owed))
@@ -58,11 +58,6 @@ class ReplayLearner(PartsLearner):
         for _ in range(due):
             self.improve()
         return due * int(settings.batch)
-
-    @property
-    def stored(self) -> int:
-        """Steps that all learners have ever stored."""
-        return self._least(self.ring.steps) * self.ranks
 
     def improve(self) -> None:
         """One update from drawn steps."""

@@ -225,8 +225,10 @@ def test_two_learners_have_the_same_weights_and_target_networks() -> None:
     algo = trained(remote(**FORMS["all"]).learners(num_learners=2), 2)
     weights = agreed(algo)
     assert any(name.startswith("targets.") for name in weights)
-    updates = algo.learner_group.foreach_learner(lambda learner: learner.updates)
-    assert len({one.get() for one in updates}) == 1
+    counts = algo.learner_group.foreach_learner(lambda learner: (learner.updates, learner.played))
+    (count,) = {one.get() for one in counts}
+    assert count[0] > 0
+    assert count[1] == algo.env_steps
 
 
 @pytest.mark.slow
