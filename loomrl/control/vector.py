@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import NDArray
@@ -35,12 +36,25 @@ def with_autoreset(environments: VectorEnv[Any, Any, Any], name: str) -> VectorE
             f"environment {name}: {type(environments.unwrapped).__name__}.metadata has {MODE}={declared!r}, so it is "
             f"not known when an ended episode begins anew. Known: {known} (of gymnasium.vector)."
         ) from None
+    if not isinstance(environments.spec, EnvSpec | None):
+        environments = KeepsSpec(environments)
     return ResetsEnded(environments) if mode is AutoresetMode.DISABLED else environments
 
 
 def resets_at_once(environments: VectorEnv[Any, Any, Any]) -> bool:
     """True if the step that ends an episode already shows the next one's first observation."""
     return AutoresetMode(environments.metadata[MODE]) is AutoresetMode.SAME_STEP
+
+
+class KeepsSpec(VectorWrapper):
+    """Keeps `gymnasium.make_vec` from replacing a `spec` that is something else to the environment, as to EnvPool's."""
+
+    spec: Any = None
+
+    @property
+    def unwrapped(self) -> VectorEnv[Any, Any, Any]:
+        """Itself."""
+        return self
 
 
 class ResetsEnded(VectorWrapper):
@@ -103,7 +117,7 @@ class OnePlace(gymnasium.Env[Any, Any]):
         self.action_space = self._vector.single_action_space
         self.metadata = {name: value for name, value in self._vector.metadata.items() if name != MODE}
         self.render_mode = self._vector.render_mode
-        self.spec = self._vector.spec
+        self.spec = self._vector.spec if isinstance(self._vector.spec, EnvSpec) else None
         self._seen = batch_space(self.observation_space, 1)
 
     @property

@@ -63,12 +63,15 @@ class Clocks(VectorEnv[Any, Any, Any]):
 
 
 class Silent(Clocks):
-    """Begins anew at once, and keeps the last observations to itself."""
+    """Begins anew at once, and keeps the last observations to itself. Its `spec` is its own, as EnvPool's."""
+
+    spec: Any = "seven places"
 
     def __init__(self, num_envs: int, **settings: Any) -> None:
         super().__init__(num_envs, mode="SameStep", **settings)
 
     def step(self, actions: Any) -> Any:
+        assert self.spec == "seven places"
         *told, _ = super().step(actions)
         return *told, {}
 
