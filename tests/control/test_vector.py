@@ -1,12 +1,11 @@
 """Vector environments of one's own are taken as they are, whenever their ended episodes begin anew."""
 
-from typing import Any
-
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
+from loomrl.algorithms.control.probe import probe
 from loomrl.config import CustomEnvironment, EnvironmentWrapper, GymnasiumEnvironment
 from loomrl.control.environment import open_environment, open_environments, snapshot
 from loomrl.control.play import RandomPolicy, play
@@ -58,6 +57,7 @@ def test_a_name_with_a_vector_form_alone_is_enough() -> None:
     choice = GymnasiumEnvironment(id="OnlyClocks-v0")
     assert isinstance(open_environments(choice, 2, {}), Clocks)
     assert open_environment(choice, {}).reset()[0].tolist() == [0, 0]
+    probe("OnlyClocks-v0", {})  # as a PPOConfig().environment("OnlyClocks-v0") does
     in_turns = choice.model_copy(update={"vectorization": "sync"})
     assert isinstance(open_environments(in_turns, 2, {}), SyncVectorEnv)
 
