@@ -1,5 +1,7 @@
 """Vector environments of one's own are taken as they are, whenever their ended episodes begin anew."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
