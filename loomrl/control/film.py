@@ -308,9 +308,8 @@ def open_filmed(open_world: OpenWorld) -> tuple[VectorEnv[Any, Any, Any], str | 
 
 def _is_mujoco(world: Any) -> bool:
     """True of an environment of MuJoCo, which aborts the process where it finds no way to draw."""
-    return any(
-        kind.__module__.startswith("gymnasium.envs.mujoco") for kind in type(getattr(world, "unwrapped", world)).__mro__
-    )
+    kinds = type(getattr(world, "unwrapped", world)).__mro__
+    return any(kind.__module__.startswith("gymnasium.envs.mujoco") for kind in kinds)
 
 
 def _reason(error: Exception) -> str:
