@@ -1,12 +1,10 @@
-"""Soft actor–critic. Compare with `ppo.py`: the files differ only where the algorithms do.
+"""Soft actor–critic. Compare with `dqn.py`: the files differ only where the algorithms do.
 
-Axes: `_T` steps, `_N` environments, `_S` steps, `_B` steps that are drawn, `_A` choices, `_2` the two critics.
+Axes: `_B` steps that are drawn, `_A` choices, `_2` the two critics.
 """
 
 import logging
-from collections.abc import Mapping
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,34 +13,25 @@ from ray.rllib.algorithms import sac as stock
 from ray.rllib.algorithms.sac.torch.default_sac_torch_rl_module import DefaultSACTorchRLModule
 from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
-from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 from torch import Tensor
 from typing_extensions import override
 
-from loomrl.algorithms.advantage import explained_variance
 from loomrl.algorithms.control import translation
-from loomrl.algorithms.control.algorithm import Brought, ControlStep, collect_fragment
-from loomrl.algorithms.control.config import ControlConfig
-from loomrl.algorithms.control.learner import ControlWork, PartsLearner
 from loomrl.algorithms.control.module import ActorModule
-from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.step_replay import NStep, ReplaySample
-from loomrl.algorithms.learners import unwrap_errors
+from loomrl.algorithms.control.off_policy import Batch, OffPolicyConfig, OffPolicyStep, ReplayLearner
+from loomrl.algorithms.control.step_replay import ReplaySample
 from loomrl.config import control as kinds
 from loomrl.control.network import Actor, Twins
 from loomrl.control.space import acts, seen
 from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
 
-Batch = Mapping[str, Tensor]
 ACTOR = "actor"
 CRITICS = "critics"
 TEMPERATURE = "temperature"
 """The three optimizers."""
 OF_MOST = 0.7
 """The default target entropy of choices, as a share of the highest."""
-AT_ONCE = 20
-"""Updates per report if everything is in one process."""
 
 
 class SACModule(ActorModule):
@@ -71,60 +60,27 @@ class SACModule(ActorModule):
         self.log_temperature = torch.nn.Parameter(torch.tensor(float(np.log(self.model_config["temperature"]))))
 
 
-class SACLearner(PartsLearner):
-    """Learns from its replay memory, `updates_per_step` times for every new step."""
+class SACLearner(ReplayLearner):
+    """Learns critics, actor and temperature from its replay memory."""
 
     @override
     def build(self) -> None:
-        """Build, with an empty replay memory."""
+        """Build, with the entropy to aim at."""
         super().build()
         settings = self.config.settings
         kind = acts(self.own.action_space)
         self._is_box = kind.kind == "box"
-        self.ring = self.open_ring(settings.replay)
-        self.parts["ring"] = self.ring
-        self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
-        self.parts["steps"] = self._steps
         self._critics = list(self.own.critics.parameters())
         self._targets = list(self.own.targets.parameters())
         most = OF_MOST * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
         self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
-        self._judged: tuple[Tensor, Tensor] | None = None
-        """Errors of the critics in the latest update, and what was wanted of them."""
-
-    def learn(self, work: ControlWork) -> int:
-        """Store the steps, then make the updates that are due."""
-        settings = self.config.settings
-        for rollout, rewards in zip(work.rollouts, self.scale_rewards(work.rollouts), strict=True):
-            self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
-            self.ring.append(self._steps(rollout, rewards.numpy()))
-            self.owed += rollout.env_steps() * settings.updates_per_step
-        if self._least(self.ring.steps) * self.ranks < settings.warmup:
-            self.owed = 0.0
-            return 0
-        due = self._least(int(self.owed))
-        self.owed -= due
-        for _ in range(due):
-            self._improve()
-        return due * int(settings.batch)
 
     @override
-    def report_metrics(self, trained: int) -> Any:
-        """Also how much the critics explain in the latest update; in every one it would cost more than it tells."""
-        if self._judged is not None:
-            error_2B, wanted_B = self._judged
-            wanted = wanted_B.cpu().numpy()
-            explained = explained_variance(wanted + error_2B[0].cpu().numpy(), wanted)
-            self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(explained))
-            self._judged = None
-        return super().report_metrics(trained)
-
-    def _improve(self) -> None:
+    def improve(self) -> None:
         """One step of the critics, the actor and the temperature, then of the target networks."""
         settings = self.config.settings
         own = self.own
-        drawn = self.ring.draw(settings.batch)
-        batch = {name: torch.from_numpy(column).to(self._device) for name, column in drawn.columns.items()}
+        drawn, batch = self.draw()
         features_B = own.net.features(batch["seen"])
         temperature = own.log_temperature.detach().exp()
         error_2B = self._critics_step(batch, drawn, features_B, temperature)
@@ -166,7 +122,7 @@ class SACLearner(PartsLearner):
         loss = 0.5 * (torch.from_numpy(drawn.weights_B).to(self._device) * error_2B.square()).mean(1).sum()
         self.tend(CRITICS, loss)
         self.log(Metric.VALUE_LOSS, loss)
-        self._judged = error_2B.detach(), wanted_B
+        self.judged = error_2B[0].detach(), wanted_B
         return error_2B.detach()
 
     def _actor_step(self, seen_B: Tensor, features_B: Tensor, temperature: Tensor) -> Tensor:
@@ -213,56 +169,37 @@ class SACLearner(PartsLearner):
             self.adam(module_id, name, parameters, rate=rate)
 
 
-class SACConfig(ControlConfig, stock.SACConfig):
+class SACConfig(OffPolicyConfig, stock.SACConfig):
     """`SACConfig().environment("Pendulum-v1").training(batch=256).build_algo()`."""
 
-    max_requests_in_flight_per_env_runner: int
     settings_class = kinds.SAC
     words = translation.SAC
     unshaped = frozenset({"vf_share_layers"})
     fast_learner = SACLearner
     stock_learner = SACTorchLearner
-    stock_settings = ControlConfig.stock_settings | {
+    stock_settings = OffPolicyConfig.stock_settings | {
         "actor_rate",
         "critic_rate",
         "temperature_rate",
         "initial_temperature",
-        "tau",
-        "batch",
-        "warmup",
-        "n_step",
         "target_entropy",
-        "replay",
     }
 
     def __init__(self, algo_class: type | None = None) -> None:
         logging.getLogger(stock.sac.__name__).setLevel(logging.ERROR)  # it recommends the old API stack
         super().__init__(algo_class or SAC)
-        self.store_buffer_in_checkpoints = True
-        self.num_envs_per_env_runner = 1
-        self.rollout_fragment_length = 1
-        self.min_sample_timesteps_per_iteration = 1000
-        self.min_time_s_per_iteration = 0.0  # or the clock would decide how much an iteration learns
 
     def tell_rllib(self) -> None:
         """Copy our settings to RLlib's names, for RLlib's own code and its learner."""
+        super().tell_rllib()
         settings = self.settings
         self.actor_lr = settings.actor_rate
         self.critic_lr = settings.critic_rate
         self.alpha_lr = settings.temperature_rate
         self.lr = None
-        self.gamma = settings.gamma
-        self.tau = settings.tau
-        self.grad_clip = settings.clip_norm
-        self.train_batch_size_per_learner = settings.batch
         self.target_entropy = "auto" if settings.target_entropy is None else settings.target_entropy
-        self.replay_buffer_config = self._memory()
         self.initial_alpha = settings.initial_temperature
         self.twin_q = True
-        self.n_step = settings.n_step if self.fallback_reasons else 1  # which RLlib's runner would sum up
-        self.num_steps_sampled_before_learning_starts = settings.warmup
-        if self.max_requests_in_flight_per_env_runner < 2:  # or weights behind a fragment would keep out the next ones
-            self.max_requests_in_flight_per_env_runner = 2
 
     def _use_rllib_learner(self) -> None:
         if translation.model_of(self).get("use_lstm"):
@@ -271,13 +208,6 @@ class SACConfig(ControlConfig, stock.SACConfig):
                 "(gymnasium.wrappers.FrameStackObservation)."
             )
         super()._use_rllib_learner()
-
-    def _memory(self) -> dict[str, Any]:
-        replay = self.settings.replay
-        team = "MultiAgent" if self.is_multi_agent else ""
-        weights = {} if replay.prioritized is None else replay.prioritized.model_dump()
-        kind = "PrioritizedEpisodeReplayBuffer" if weights else "EpisodeReplayBuffer"
-        return {"type": team + kind, "capacity": replay.capacity} | weights
 
     def stock_spec(self) -> RLModuleSpec:
         """RLlib's own module of the same shape."""
@@ -300,7 +230,7 @@ class SACConfig(ControlConfig, stock.SACConfig):
         return RLModuleSpec(module_class=SACModule, model_config=made)
 
 
-class SAC(ControlStep, stock.SAC):
+class SAC(OffPolicyStep, stock.SAC):
     """Soft actor–critic as an RLlib Algorithm."""
 
     @classmethod
@@ -308,89 +238,3 @@ class SAC(ControlStep, stock.SAC):
     def get_default_config(cls) -> SACConfig:
         """The defaults of `SAC`'s settings."""
         return SACConfig(cls)
-
-    @override
-    def setup(self, config: SACConfig) -> None:
-        """Set up, with no requests in flight; an error of a remote learner's replay memory keeps its type."""
-        self._turns = 0
-        """Counts restarts: restored, or moved to another stage."""
-        with unwrap_errors():
-            super().setup(config)
-
-    def collect_rollouts(self, *, random: bool = False) -> list[Rollout]:
-        """Random until there is enough to learn from. Remote runners then continue to sample while the learner
-        works.
-        """
-        rollouts = super().collect_rollouts(random=random or self._is_blind)
-        self._ask(random=random or self._is_blind)
-        return rollouts
-
-    def fetch_results(self, random: bool) -> list[Brought]:
-        """The runners' results requested during the last update; a late one is part of the next."""
-        if not self.config.num_env_runners:
-            return super().fetch_results(random)
-        self._ask(random=random)
-        tags = list(self._errands().values())
-        if not tags:  # by which RLlib understands all that is under way
-            return []
-        timeout_s = self.config.sample_timeout_s
-        return [told for _, told in self.env_runner_group.fetch_ready_async_reqs(tags=tags, timeout_seconds=timeout_s)]
-
-    def _ask(self, *, random: bool) -> None:
-        """Request another fragment from every idle remote runner. New weights reach it between two fragments."""
-        group = self.env_runner_group
-        for runner, tag in self._errands().items():
-            if not group.num_in_flight_async_reqs(tag):
-                group.foreach_env_runner_async(
-                    partial(collect_fragment, random=random), tag, remote_worker_ids=[runner]
-                )
-
-    def _errands(self) -> dict[int, str]:
-        """Living remote runners with the names of their requests; a dead one has none in flight."""
-        return {runner: f"collect-{self._turns}-{runner}" for runner in self.env_runner_group.healthy_env_runner_ids()}
-
-    @property
-    def _is_blind(self) -> bool:
-        return self.env_steps < int(self.config.settings.warmup)
-
-    @override
-    def training_step(self) -> None:
-        """One update; in a single process several, so that reports cost little."""
-        if not self.is_alone:
-            super().training_step()
-            return
-        runner = self.env_runner
-        learner = self.learner_group._learner
-        warmup = self.config.settings.warmup
-        rollouts = []
-        trained = 0
-        steps = self.env_steps
-        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
-            for _ in range(AT_ONCE):
-                with self.phases(Metric.TIME_ROLLOUT):
-                    made = runner.sample(random_actions=steps < warmup)
-                with self.phases(Metric.TIME_LEARN):
-                    trained += learner.learn(ControlWork(tuple(made)))
-                steps += sum(rollout.env_steps() for rollout in made)
-                rollouts += made
-        self.record_rollouts(rollouts, [runner.get_metrics()])
-        self.metrics.aggregate([learner.report_metrics(trained)], key=LEARNER_RESULTS)
-        self.updates += AT_ONCE
-
-    @override
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`; rollouts in flight belong to another run and are dropped."""
-        super().set_state(state)
-        self._turn()
-
-    def move_to(self, settings: dict[str, Any]) -> None:
-        """Switch to other environments; rollouts in flight from the old ones are dropped."""
-        super().move_to(settings)
-        self._turn()
-
-    def _turn(self) -> None:
-        """Discard requests in flight; late ones have a name that is no longer used."""
-        tags = list(self._errands().values())
-        if tags:
-            self.env_runner_group.fetch_ready_async_reqs(tags=tags, timeout_seconds=self.config.sample_timeout_s)
-        self._turns += 1

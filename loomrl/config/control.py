@@ -148,7 +148,7 @@ class Prioritized(Config):
 
 
 class Replay(Config):
-    """The replay memory of SAC."""
+    """The replay memory of SAC and DQN."""
 
     capacity: PositiveInt = 1_000_000
     """Maximum number of steps; the oldest are overwritten."""
@@ -166,7 +166,23 @@ def refuse_memory(network: Network, kind: str) -> None:
         )
 
 
-class SAC(ControlAlgorithm):
+class OffPolicy(ControlAlgorithm):
+    """Settings of algorithms that learn from a replay memory."""
+
+    batch: PositiveInt = 256
+    """Steps per gradient step."""
+    warmup: int = Field(100, ge=0)
+    """Random steps before the first update."""
+    updates_per_step: Positive = 1.0
+    """Gradient steps per environment step."""
+    n_step: PositiveInt = 1
+    """Steps of reward in a target before the critic's estimate."""
+    tau: float = Field(0.005, gt=0, le=1)
+    """Update rate of the target networks."""
+    replay: Replay = Replay()
+
+
+class SAC(OffPolicy):
     """Soft actor–critic with twin critics: off-policy, with a replay memory."""
 
     kind: Literal["sac"] = "sac"
@@ -183,17 +199,6 @@ class SAC(ControlAlgorithm):
     target_entropy: float | None = None
     """Entropy to aim at; null means minus the number of action dimensions, or 0.7 of the maximum for discrete
     actions."""
-    tau: float = Field(0.005, gt=0, le=1)
-    """Update rate of the target networks."""
-    batch: PositiveInt = 256
-    """Steps per gradient step."""
-    warmup: int = Field(100, ge=0)
-    """Random steps before the first update."""
-    updates_per_step: Positive = 1.0
-    """Gradient steps per environment step."""
-    n_step: PositiveInt = 1
-    """Steps of reward in a target before the critic's estimate."""
-    replay: Replay = Replay()
 
     @model_validator(mode="after")
     def _network_is_one_that_sac_can_use(self) -> Self:

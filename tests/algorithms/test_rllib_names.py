@@ -39,12 +39,11 @@ SETTINGS = {
     },
     "LoggedConfig": {"num_envs_per_env_runner", "rollout_fragment_length"},
     "PPOConfig": {"minibatch_size", "rollout_fragment_length", "train_batch_size_per_learner"},
-    "SACConfig": {
+    "OffPolicyConfig": {
         "min_sample_timesteps_per_iteration",
         "min_time_s_per_iteration",
         "num_envs_per_env_runner",
         "rollout_fragment_length",
-        "store_buffer_in_checkpoints",
     },
 }
 """RLlib's settings that a configuration of ours gives a value, beside those in `tell_rllib`, which is for that."""
