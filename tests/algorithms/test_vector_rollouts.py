@@ -125,13 +125,13 @@ def test_training_resumes_bit_for_bit_in_the_middle_of_episodes(tmp_path: Any) -
 
 
 def test_a_truncated_episode_without_its_last_observation_is_named_and_a_terminated_one_needs_none() -> None:
-    one = open_environments(CustomEnvironment(entry_point="tests.control.vector_envs:Silent"), 1, {})
+    one = open_environments(CustomEnvironment(entry_point="tests.control.vector_envs:Muted"), 1, {})
     one.reset()
     for _ in range(3):
         *_, terminated, truncated, info = one.step(np.zeros(1, int))
     with pytest.raises(EpisodeError, match=r"environment 0 was truncated, and info has no 'final_obs'"):
         final_observations(one.single_observation_space, info, terminated, truncated)
-    algo = config("Silent", truncates=False).build_algo()
+    algo = config("Muted", truncates=False).build_algo()
     algo.train()
     assert {episode.steps for episode in algo.window.latest} == {3, 4, 5}
     algo.stop()

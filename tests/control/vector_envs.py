@@ -62,7 +62,7 @@ class Clocks(VectorEnv[Any, Any, Any]):
         self._ended[chosen] = False
 
 
-class Silent(Clocks):
+class Muted(Clocks):
     """Begins anew at once, and keeps the last observations to itself. Its `spec` is its own, as EnvPool's."""
 
     spec: Any = "seven places"
