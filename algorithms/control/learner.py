@@ -6,6 +6,7 @@ Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a mi
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -36,12 +37,42 @@ OURS = "loomrl"
 
 
 class Adam(torch.optim.Adam):
-    """Fused Adam without torch's compiler, which takes over a second and 80 MB to import.
+    """Fused Adam without torch's compiler, which takes over a second and 80 MB to import, and with one counter.
 
     torch's methods are wrapped to keep them out of compiled graphs, and nothing here is compiled.
     """
 
-    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step of every parameter that has a gradient."""
+        for group in self.param_groups:
+            parameters = [each for each in group["params"] if each.grad is not None]
+            if not parameters:
+                continue
+            if not all(self.state[each] for each in parameters):
+                self._init_group(group, *([] for _ in range(6)))  # type: ignore[no-untyped-call]
+            states = [self.state[each] for each in parameters]
+            counter = states[0]["step"]
+            for state in states:  # torch counts for every parameter: dozens of tiny calls
+                state["step"] = counter
+            counter += 1
+            torch._fused_adam_(
+                parameters,
+                [each.grad for each in parameters],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                [counter] * len(parameters),
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=0.0,
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+            )
+
+    step.hooked = True  # type: ignore[attr-defined]  # or torch would wrap it in its profiler's records
     add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.Adam.zero_grad)
     state_dict = inspect.unwrap(torch.optim.Adam.state_dict)
@@ -49,6 +80,20 @@ class Adam(torch.optim.Adam):
 
     def __init__(self, parameters: Iterable[Tensor], *, rate: float, eps: float = 1e-8) -> None:
         super().__init__(parameters, lr=rate, eps=eps, fused=True)
+
+
+@contextmanager
+def no_denormals() -> Iterator[None]:
+    """Numbers below 1e-38 are 0 in this thread.
+
+    Moments of a unit that has died shrink to such numbers and stay there, and a CPU takes ten times as long for them.
+    Not for the whole process: an environment's numbers are its own.
+    """
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +197,21 @@ class ArrayLearner(OwnSteps):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for parameter in parameters:
             parameter.grad = None
-        loss.backward()
-        if self.ranks > 1 and not (is_wrapped and self.module[DEFAULT_MODULE_ID] is not self.own):
-            self._average([p.grad for p in parameters if p.grad is not None])
-        what = "loss"
-        judged = loss
-        if clip_norm is not None:
-            what = "gradient"
-            judged = nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
-        if not math.isfinite(judged.item()):
-            raise LearnerError(
-                f"the {what} is {judged.item()}: this step changed nothing. Lower the learning rate, set "
-                "normalize_rewards or normalize_observations, or look at the environment's numbers."
-            )
-        optimizer.step()
+        with no_denormals():
+            loss.backward()
+            if self.ranks > 1 and not (is_wrapped and self.module[DEFAULT_MODULE_ID] is not self.own):
+                self._average([p.grad for p in parameters if p.grad is not None])
+            what = "loss"
+            judged = loss
+            if clip_norm is not None:
+                what = "gradient"
+                judged = nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
+            if not math.isfinite(judged.item()):
+                raise LearnerError(
+                    f"the {what} is {judged.item()}: this step changed nothing. Lower the learning rate, set "
+                    "normalize_rewards or normalize_observations, or look at the environment's numbers."
+                )
+            optimizer.step()
         if clip_norm is not None:
             self.log(Metric.GRADIENT_NORM, judged)
 

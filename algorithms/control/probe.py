@@ -10,6 +10,8 @@ from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
+from loomrl.config import GymnasiumEnvironment
+from loomrl.control.environment import open_environment
 from loomrl.control.mask import mask_in, stuck_in
 from loomrl.control.preference import Preferred, unfinite
 from loomrl.control.space import ACTION_MASK, acts, as_batch, flatten, seen, translator
@@ -62,7 +64,7 @@ def is_registered(env: Any) -> bool:
 def make_environment(env: Any, settings: dict[str, Any]) -> Any:
     """One environment, from anything that RLlib accepts."""
     if isinstance(env, str) and not is_registered(env):
-        return gymnasium.make(env, **settings)
+        return open_environment(GymnasiumEnvironment(id=env), settings)
     create = _global_registry.get(ENV_CREATOR, env) if isinstance(env, str) else env
     return create(EnvContext(settings, worker_index=0))
 

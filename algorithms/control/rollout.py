@@ -40,6 +40,14 @@ class Episode(NamedTuple):
         return cls(float(earned.sum()), steps, tuple(earned.tolist()) if earned.ndim else ())
 
 
+class Final(NamedTuple):
+    """Last observations of episodes, in a step that already showed the next ones' first."""
+
+    step: int
+    places: NDArray[np.intp]
+    seen: NDArray[Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """`T` steps of `N` environments. A step that only reset an environment is not `valid`: it has no action."""
@@ -77,6 +85,45 @@ class Rollout:
             for episode, (t, n) in zip(self.episodes, np.argwhere(self.ended), strict=True)
         ]
         return replace(self, episodes=tuple(told))
+
+    def with_resets(self, finals: Sequence[Final]) -> "Rollout":
+        """The rollout with a row after each end, which shows the last observation and only begins the next episode.
+
+        Environments with fewer ends than others count as truncated before rows that fill them up.
+        """
+        if not finals:
+            return self
+        steps, count = self.ended.shape
+        each = np.arange(count)
+        begun = np.concatenate([np.zeros((1, count), np.int64), np.cumsum(self.ended, axis=0)])
+        row_TN = np.arange(steps + 1)[:, None] + begun
+        rows = int(row_TN[-1].max())
+        step_RN = np.zeros((rows + 1, count), np.int64)
+        step_RN[row_TN, each] = np.arange(steps + 1)[:, None]
+        step_RN = np.maximum.accumulate(step_RN)
+        seen = self.seen[step_RN, each]
+        for step, places, shown in finals:
+            seen[row_TN[step, places] + 1, places] = shown
+        valid = np.zeros((rows, count), bool)
+        valid[row_TN[:-1], each] = True
+        taken = np.minimum(step_RN[:-1], steps - 1), each
+        ended = self.ended[taken] & valid
+        filled = np.flatnonzero(row_TN[-1] < rows)
+        before = row_TN[-1, filled] - 1, filled
+        ended[before] |= valid[before]
+        rewards = self.rewards[taken]
+        rewards[~valid] = 0.0
+        return replace(
+            self,
+            seen=seen,
+            actions=self.actions[taken],
+            inputs=self.inputs[taken],
+            rewards=rewards,
+            terminated=self.terminated[taken] & valid,
+            ended=ended,
+            valid=valid,
+            discounted=None if self.discounted is None else self.discounted[taken],
+        )
 
     def split(self, parts: int) -> list["Rollout"]:
         """The same steps split by environments; the first part has the episodes."""

@@ -15,7 +15,7 @@ from uuid import uuid4
 import numpy as np
 import torch
 from gymnasium import registry
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 from ray import cloudpickle
 from ray.rllib.callbacks.utils import make_callback
@@ -24,12 +24,13 @@ from ray.util.debug import log_once
 from typing_extensions import override
 
 from loomrl.algorithms.control.module import RunnerPolicy, policy_of, seed_without_compiler
-from loomrl.algorithms.control.rollout import Episode, Rollout
+from loomrl.algorithms.control.rollout import Episode, Final, Rollout
 from loomrl.control.mask import mask_in, stuck_in
 from loomrl.control.play import StepLimit
 from loomrl.control.preference import unfinite
 from loomrl.control.space import acts, draw, flatten, seen, translator
-from loomrl.errors import ConfigError, EpisodeError
+from loomrl.control.vector import final_observations, resets_at_once, with_autoreset
+from loomrl.errors import EpisodeError
 from loomrl.process import stacks_on_signal
 
 _log = logging.getLogger(__name__)
@@ -92,13 +93,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         registry.pop("rllib-single-agent-env-v0", None)  # else Gymnasium warns: RLlib registers its name every time
         super().make_env()
         self._wrapper = self.env  # once deleted, it would close the environments in it
-        self.env = self._wrapper.env
-        mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        if mode is not AutoresetMode.NEXT_STEP:
-            raise ConfigError(
-                f"environment {self.config.env}: its vector form resets by {mode}. Only {AutoresetMode.NEXT_STEP} is "
-                "supported, where the last observation of an episode is seen; or use gym_env_vectorize_mode='SYNC'."
-            )
+        self.env = with_autoreset(self._wrapper.env, str(self.config.env))
 
     def enter(self, settings: dict[str, Any]) -> None:
         """Switch to environments with these settings; running episodes are discarded."""
@@ -186,6 +181,8 @@ class ArrayRunner(SingleAgentEnvRunner):
     def _collect(self, steps: int, *, explore: bool, random: bool = False) -> Rollout:
         """The hot loop: everything that can wait is done after it."""
         env = self.env
+        at_once = resets_at_once(env)
+        finals: list[Final] = []
         count = self.num_envs
         translate = self._translate
         assert self._now is not None
@@ -215,25 +212,30 @@ class ArrayRunner(SingleAgentEnvRunner):
                 drawn.append(actions)
                 try:
                     observations, rewards[t], terminated[t], truncated[t], info = env.step(translate(actions))
-                    if SUCCESS in info:
-                        successes[t] = info[SUCCESS]
                     now = self._flatten(observations)
+                    if at_once and (over := np.flatnonzero(terminated[t] | truncated[t])).size:
+                        last = final_observations(env.single_observation_space, info, terminated[t], truncated[t])
+                        finals.append(Final(t, over, now[over] if last is None else self._flatten(last)))
+                        info = info.get("final_info", info)
+                    if SUCCESS in info:
+                        successes[t] = np.array(info[SUCCESS])  # whose memory may be written again
                 except Exception as error:
-                    self._refuse_stuck(seen_T[: t + 1], (terminated | truncated)[:t])
+                    self._refuse_stuck(seen_T[: t + 1], (terminated | truncated)[:t] & (not at_once))
                     raise EpisodeError(
                         f"environment {self.config.env} raised {type(error).__name__}: {error}. Nothing was learnt "
                         "from these steps. `loomrl envs check` looks for such faults one by one."
                     ) from error
-                if state is not None:  # the step after an end only begins the next episode
-                    state[torch.from_numpy(over_N)] = 0.0
-                    over_N = terminated[t] | truncated[t]
+                if state is not None:  # unless they begin at once, the step after an end only begins the next episode
+                    ended_N = terminated[t] | truncated[t]
+                    state[torch.from_numpy(ended_N if at_once else over_N)] = 0.0
+                    over_N = ended_N
             seen_T[steps] = now
         self._now = now
         self._state = None if state is None else state.numpy()
         rollout = self._make_rollout(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
         if first is not None:
             rollout = replace(rollout, state=first)
-        return rollout.with_success(successes) if successes else rollout
+        return (rollout.with_success(successes) if successes else rollout).with_resets(finals)
 
     def _policy(self) -> RunnerPolicy:
         """The module's policy; it follows the weights, and is rebuilt for another module."""
@@ -252,9 +254,10 @@ class ArrayRunner(SingleAgentEnvRunner):
     ) -> Rollout:
         """The rollout, and the state of episodes that continue after it."""
         ended = terminated | truncated
-        valid = ~np.concatenate([self._over_N[None], ended[:-1]])
-        self._refuse_stuck(seen_T[:-1], ended)
-        self._over_N = ended[-1].copy()
+        idle = np.zeros_like(ended) if resets_at_once(self.env) else ended
+        valid = ~np.concatenate([self._over_N[None], idle[:-1]])
+        self._refuse_stuck(seen_T[:-1], idle)
+        self._over_N = idle[-1].copy()
         rewards[~valid] = 0.0
         self._refuse_nan(seen_T, rewards)
         return Rollout(
@@ -335,10 +338,11 @@ class ArrayRunner(SingleAgentEnvRunner):
         limit = StepLimit(self.env)
         while (share_N > 0).any():
             rollout = self._collect(1, explore=explore)
-            ended = np.flatnonzero(rollout.ended[0])
+            ended_N = rollout.ended[0] & (self._steps_N == 0)
+            ended = np.flatnonzero(ended_N)
             wanted = [episode for n, episode in zip(ended, rollout.episodes, strict=True) if share_N[n] > 0]
             share_N[ended] -= 1
-            overdue_N = limit.overdue(self._steps_N, rollout.ended[0])
+            overdue_N = limit.overdue(self._steps_N, ended_N)
             if overdue_N.any():
                 cut = np.flatnonzero(overdue_N & (share_N > 0))
                 wanted += [Episode.of(self._earned_N[n], int(self._steps_N[n])) for n in cut]

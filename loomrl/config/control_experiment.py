@@ -30,6 +30,9 @@ class _Environment(Config):
     """Wrappers around the environment, innermost first."""
     info_mask: bool = False
     """Make `info["action_mask"]`, which marks the allowed actions, part of the observation."""
+    vectorization: Literal["auto", "sync", "async"] = "auto"
+    """How several environments run: `sync` in turns, `async` in a process each, `auto` the environment's own vector
+    form if it has one and nothing wraps it, else sync. Agents that share a policy are always sync."""
 
 
 class GymnasiumEnvironment(_Environment):
@@ -38,20 +41,15 @@ class GymnasiumEnvironment(_Environment):
     kind: Literal["gymnasium"] = "gymnasium"
     id: str = "CartPole-v1"
     """Name in Gymnasium's registry."""
-    vectorization: Literal["auto", "sync", "async"] = "auto"
-    """How several environments run: `sync` in turns, `async` in a process each, `auto` the environment's own vector
-    form if it has one and nothing wraps it, else sync."""
 
 
 class CustomEnvironment(_Environment):
-    """`entry_point` names a Gymnasium environment, or a PettingZoo one whose agents share a policy."""
+    """`entry_point` names a Gymnasium environment, a `VectorEnv`, or a PettingZoo one whose agents share a policy."""
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
-    """The environment's class as `package.module:Class`."""
-    vectorization: Literal["sync", "async"] = "sync"
-    """How several environments run: in turns (sync) or in a process each (async). Agents that share a policy are always
-    sync."""
+    """The environment's class as `package.module:Class`, or a function that makes it; one of a `VectorEnv` is called
+    with `num_envs`."""
 
 
 ControlEnvironment = Annotated[GymnasiumEnvironment | CustomEnvironment, Field(discriminator="kind")]

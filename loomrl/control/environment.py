@@ -10,13 +10,15 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from loomrl.canonical import content_hash
-from loomrl.config import ControlEnvironment, EnvironmentWrapper, GymnasiumEnvironment
+from loomrl.config import ControlEnvironment, CustomEnvironment, EnvironmentWrapper, GymnasiumEnvironment
 from loomrl.control.mask import InfoMask
 from loomrl.control.shared import SharedVector
 from loomrl.control.space import ACTION_MASK
+from loomrl.control.vector import OnePlace, with_autoreset
 from loomrl.errors import ConfigError, LoomError
 from loomrl.named import named
 
@@ -33,7 +35,9 @@ def label(choice: ControlEnvironment) -> str:
 
 
 def open_environment(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Any:
-    """A single Gymnasium or PettingZoo environment. A ConfigError explains why it cannot be made."""
+    """A single Gymnasium or PettingZoo environment, or a vector environment's one place. A ConfigError explains why it
+    cannot be made.
+    """
     with _explain(choice, settings):
         return _maker(choice, settings)()
 
@@ -41,15 +45,17 @@ def open_environment(choice: ControlEnvironment, settings: Mapping[str, Any]) ->
 def open_environments(choice: ControlEnvironment, count: int, settings: Mapping[str, Any]) -> VectorEnv[Any, Any, Any]:
     """`count` places: that many environments, or agents that share a policy."""
     with _explain(choice, settings):
-        make = _maker(choice, settings)
-        if isinstance(choice, GymnasiumEnvironment):
-            wrappers = _wrappers(choice)
-            auto = SYNC if wrappers else native_or_sync(choice.id)
-            mode = auto if choice.vectorization == "auto" else choice.vectorization
+        wrappers = _wrappers(choice)
+        vector = _vector_maker(choice, settings)
+        if vector is not None and choice.vectorization == "auto" and not wrappers:
+            return _checked(vector(num_envs=count), count, label(choice))
+        mode = SYNC if choice.vectorization == "auto" else choice.vectorization
+        if isinstance(choice, GymnasiumEnvironment) and not _is_only_vector(choice):
             return gymnasium.make_vec(choice.id, num_envs=count, vectorization_mode=mode, wrappers=wrappers, **settings)
-        if agents_in(choice, settings) > 1:
+        make = _maker(choice, settings)
+        if vector is None and agents_in(choice, settings) > 1:
             return SharedVector(make, count)
-        kind = SyncVectorEnv if choice.vectorization == "sync" else AsyncVectorEnv
+        kind = SyncVectorEnv if mode == SYNC else AsyncVectorEnv
         return kind([make] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 
@@ -100,16 +106,21 @@ def _source(kind: Any) -> str:
 
 def native_or_sync(env: Any) -> str:
     """The vectorisation mode: the environment's own vector form if Gymnasium knows one, else sync."""
+    spec = _registered(env)
+    return SYNC if spec is None or spec.vector_entry_point is None else NATIVE
+
+
+def _registered(env: Any) -> EnvSpec | None:
+    """The entry in Gymnasium's registry, if there is one."""
     if not isinstance(env, str):
-        return SYNC
+        return None
     module, _, id = env.rpartition(":")
     try:
         if module:
             importlib.import_module(module)
-        spec = gymnasium.spec(id)
+        return gymnasium.spec(id)
     except (ImportError, gymnasium.error.Error):  # making it raises the error again
-        return SYNC
-    return SYNC if spec.vector_entry_point is None else NATIVE
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +139,58 @@ class Creator:
 
 
 def _maker(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Callable[[], Any]:
-    if isinstance(choice, GymnasiumEnvironment):
+    make: Callable[[], Any]
+    if (vector := _vector_maker(choice, settings)) is not None and _is_only_vector(choice):
+        make = partial(OnePlace, vector, label(choice))
+    elif isinstance(choice, GymnasiumEnvironment):
         make = partial(gymnasium.make, choice.id, **settings)
     else:
-        make = partial(named(choice.entry_point, what="environment.entry_point"), **settings)
+        make = partial(_target(choice), **settings)
     return partial(_wrap, make, _wrappers(choice))
+
+
+def _vector_maker(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """Makes `num_envs` places, if the environment has a vector form of its own."""
+    if isinstance(choice, GymnasiumEnvironment):
+        native = partial(gymnasium.make_vec, choice.id, vectorization_mode=NATIVE, **settings)
+        return native if native_or_sync(choice.id) == NATIVE else None
+    target = _target(choice)
+    return partial(target, **settings) if _makes_vector(target, settings) else None
+
+
+def _makes_vector(target: Any, settings: Mapping[str, Any]) -> bool:
+    """True for a VectorEnv class, and for a function that takes `num_envs` and returns one."""
+    if isinstance(target, type):
+        return issubclass(target, VectorEnv)
+    if not callable(target):
+        return False
+    taken = inspect.signature(target).parameters
+    if "num_envs" in taken:
+        return True
+    if not any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+        return False
+    with closing(target(**settings)) as made:  # envpool.make_gymnasium(task_id, **kwargs)
+        return isinstance(made, VectorEnv)
+
+
+def _is_only_vector(choice: ControlEnvironment) -> bool:
+    """True if its vector form is the only one: there is no single environment to be had."""
+    if isinstance(choice, GymnasiumEnvironment):
+        spec = _registered(choice.id)
+        return spec is not None and spec.entry_point is None
+    return True
+
+
+def _checked(made: Any, count: int, name: str) -> VectorEnv[Any, Any, Any]:
+    if not isinstance(made, VectorEnv):
+        raise ConfigError(f"environment {name}: it takes num_envs, so a gymnasium.vector.VectorEnv is needed: {made!r}")
+    if made.num_envs != count:
+        raise ConfigError(f"environment {name}: asked for num_envs={count}, it made {made.num_envs}.")
+    return with_autoreset(made, name)
+
+
+def _target(choice: CustomEnvironment) -> Any:
+    return named(choice.entry_point, what="environment.entry_point")
 
 
 def _wrap(make: Callable[[], Any], wrappers: Sequence[Callable[[Any], Any]]) -> Any:

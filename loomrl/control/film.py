@@ -40,6 +40,8 @@ PER_SECOND = 25
 QUIET = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy", "SDL_VIDEODRIVER": "dummy"}
 """Without these pygame greets on stdout, and looks for loudspeakers and a screen."""
 RENDERED = {"render_mode": "rgb_array"}
+SCREENS = ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")
+"""Variables that say how or where OpenGL can draw."""
 Draw = Callable[[], Any]
 OpenWorld = Callable[[Mapping[str, Any]], VectorEnv[Any, Any, Any]]
 """Opens one world, one after the other, with further settings of the environment."""
@@ -290,7 +292,10 @@ def open_filmed(open_world: OpenWorld) -> tuple[VectorEnv[Any, Any, Any], str | 
             warnings.simplefilter("ignore")  # of drivers that find no screen
             made = open_world(RENDERED)
             made.reset(seed=0)
-            draw = _renderer(_world(made))
+            world = _world(made)
+            if _is_mujoco(world) and not any(os.environ.get(name) for name in SCREENS):
+                raise EpisodeError("MuJoCo draws with OpenGL, and there is no screen")
+            draw = _renderer(world)
             if draw is None:
                 raise EpisodeError("its render_mode is not that which it was made with")
             as_picture(draw())
@@ -299,6 +304,12 @@ def open_filmed(open_world: OpenWorld) -> tuple[VectorEnv[Any, Any, Any], str | 
         if made is not None:
             made.close()
         return open_world({}), _reason(error)
+
+
+def _is_mujoco(world: Any) -> bool:
+    """True of an environment of MuJoCo, which aborts the process where it finds no way to draw."""
+    kinds = type(getattr(world, "unwrapped", world)).__mro__
+    return any(kind.__module__.startswith("gymnasium.envs.mujoco") for kind in kinds)
 
 
 def _reason(error: Exception) -> str:

@@ -5,7 +5,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from loomrl.control.environment import TRIAL_RETURNS
@@ -14,6 +16,7 @@ from loomrl.control.memory import MemoryState
 from loomrl.control.preference import VectorRewards, unfinite
 from loomrl.control.shared import SharedVector
 from loomrl.control.space import acts, flatten, translator
+from loomrl.control.vector import ResetsEnded, resets_at_once
 from loomrl.errors import EpisodeError
 
 MOST_STEPS = 10_000
@@ -48,7 +51,8 @@ class StepLimit:
     def restart(self, overdue_N: NDArray[np.bool_]) -> Any:
         """Begin new episodes in these environments; returns all observations."""
         inner = self._environments.unwrapped
-        if not isinstance(inner, SyncVectorEnv | AsyncVectorEnv | SharedVector):
+        chooses = isinstance(inner, SyncVectorEnv | AsyncVectorEnv | SharedVector)
+        if not chooses and not isinstance(self._environments, ResetsEnded):
             raise EpisodeError(
                 f"an episode has not ended after {self.steps} steps, and {type(inner).__name__} cannot begin a single "
                 "environment anew. Give the environment a time limit (max_episode_steps), or take it one by one "
@@ -60,10 +64,10 @@ class StepLimit:
 
 def _limits_itself(environments: VectorEnv[Any, Any, Any]) -> bool:
     """True if the environments were registered with a time limit."""
-    specs = [environments.spec]
+    specs: list[Any] = [environments.spec]
     if isinstance(environments.unwrapped, SyncVectorEnv | AsyncVectorEnv):
         specs += environments.unwrapped.get_attr("spec")
-    return any(spec is not None and spec.max_episode_steps is not None for spec in specs)
+    return any(isinstance(spec, EnvSpec) and spec.max_episode_steps is not None for spec in specs)
 
 
 Report = Callable[[int, str], None]
@@ -98,8 +102,8 @@ class RandomPolicy:
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
         """Seed the action space."""
-        self._space = environments.action_space
         acted = environments.single_action_space
+        self._space = batch_space(acted, environments.num_envs)
         self._space.seed(seed)
         observed = environments.single_observation_space
         self.mask = mask_in(observed, acted)
@@ -184,6 +188,7 @@ def play(
     cut = 0
     check = refuse_stuck(environments)
     limit = StepLimit(environments, max_steps)
+    at_once = resets_at_once(environments)
     observations, _ = environments.reset(seed=seed)
     while (left_N > 0).any():
         if steps_N[0] % REPORT_EVERY == 0:
@@ -199,6 +204,8 @@ def play(
         steps_N += ~over_N
         over_N = np.asarray(terminated) | np.asarray(truncated)
         overdue_N = limit.overdue(steps_N, over_N)
+        if at_once:
+            info = info.get("final_info", info)
         for n in np.flatnonzero(over_N | overdue_N):
             if left_N[n] > 0:
                 returns.append(float(earned_N[n]))
@@ -209,9 +216,18 @@ def play(
             left_N[n] -= 1
             earned_N[n] = 0.0
             steps_N[n] = 0
+        if at_once:
+            over_N = _acts_on(over_N, state)
         if overdue_N.any() and (left_N > 0).any():
             observations = _restart(limit, overdue_N, state)
     return PlayOutcome(returns, lengths, trials, cut, limit.steps)
+
+
+def _acts_on(over_N: NDArray[np.bool_], state: MemoryState | None) -> NDArray[np.bool_]:
+    """None are over, as the next step already acts in the new episodes."""
+    if state is not None:
+        state.forget(over_N)
+    return np.zeros_like(over_N)
 
 
 def _restart(limit: StepLimit, overdue_N: NDArray[np.bool_], state: MemoryState | None) -> Any:

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -237,14 +238,14 @@ def test_adam_without_torchs_compiler_equals_torchs_own_bit_for_bit_and_from_a_s
 def adapted(make: Callable[[Any], torch.optim.Optimizer]) -> torch.Tensor:
     """Weights after ten steps, with another optimizer from the middle on."""
     torch.manual_seed(0)
-    weights = torch.nn.Parameter(torch.randn(64))
-    optimizer = make([weights])
+    weights = [torch.nn.Parameter(torch.randn(64)) for _ in range(2)]
+    optimizer = make(weights)
     for step in range(10):
         if step == 5:
-            state = optimizer.state_dict()
-            optimizer = make([weights])
+            state = deepcopy(optimizer.state_dict())
+            optimizer = make(weights)
             optimizer.load_state_dict(state)
         optimizer.zero_grad()
-        (weights - torch.randn(64)).square().sum().backward()
+        sum((each - torch.randn(64)).square().sum() for each in weights).backward()
         optimizer.step()
-    return weights
+    return torch.cat(weights)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from loomrl.algorithms.control.learner import ControlWork
+from loomrl.algorithms.control.learner import Adam, ControlWork
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.telemetry.metric import Metric
@@ -57,6 +57,17 @@ def test_how_far_actions_go_and_what_critics_explain_are_measured() -> None:
 @pytest.mark.parametrize("n_step", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_resumed_run_ends_as_one_that_never_stopped(n_step: int, tmp_path: Path) -> None:
     resumed(sac("Pendulum-v1", sample=70, gamma=0.99, n_step=n_step, normalize_observations=True), tmp_path)
+
+
+def test_moments_of_a_dead_unit_end_as_zero_and_numbers_outside_the_step_stay_as_they_are() -> None:
+    learner = sac(keywords={"kind": "box"}).build_algo().learner_group._learner
+    weights = torch.nn.Parameter(torch.ones(8))
+    optimizer = Adam([weights], rate=1e-3)
+    learner.step((0 * weights).sum(), optimizer, clip_norm=None)
+    optimizer.state[weights]["exp_avg"].fill_(1.2e-38)  # times 0.9 it is denormal
+    learner.step((0 * weights).sum(), optimizer, clip_norm=None)
+    assert not optimizer.state[weights]["exp_avg"].any()
+    assert (torch.full((8,), 1.2e-38) * 0.9).all()
 
 
 @pytest.mark.slow

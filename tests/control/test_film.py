@@ -18,7 +18,7 @@ from rich.console import Console
 from loomrl.config import ControlExperiment
 from loomrl.config.control import Network
 from loomrl.control.episode import GIF, STEPS, FilmedEpisode
-from loomrl.control.film import RENDERED, SIDE, Film, as_picture, film_episode, write_films
+from loomrl.control.film import RENDERED, SCREENS, SIDE, Film, as_picture, film_episode, write_films
 from loomrl.control.network import ActorCritic
 from loomrl.control.play import RandomPolicy, Scripted
 from loomrl.control.policy import ControlPolicy
@@ -200,6 +200,16 @@ def test_an_environment_without_pictures_shows_its_steps_and_refuses_a_film(tmp_
     with pytest.raises(ConfigError, match=r"^film='.*x.gif': .*render_mode.*without --film its steps are shown"):
         watch(asked, f"{HERE}:ones", episodes=1, file=tmp_path / "x.gif")
     assert evaluate_control(asked, [f"{HERE}:ones"]).film is None
+
+
+def test_mujoco_is_not_asked_to_draw_without_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would abort the process, and a training with it."""
+    for name in SCREENS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("gymnasium.envs.mujoco.mujoco_env.MujocoEnv.render", lambda self: pytest.fail("it was asked"))
+    with open_scene(ControlExperiment.parse({"name": "x", "environment": {"id": "Hopper-v5"}})) as (_, reason):
+        assert reason is not None
+        assert "MUJOCO_GL=egl" in reason
 
 
 def test_episodes_are_watched_one_after_the_other_in_one_film(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from gymnasium import Wrapper
+import numpy as np
+from gymnasium import Wrapper, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from loomrl.own_ray import ensure_ray
 
@@ -41,6 +44,56 @@ def ours_ppo(environments: int) -> Advance:
         .training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS, **PLAIN)
     )
     return _rllib(config.env_runners(num_envs_per_env_runner=environments, rollout_fragment_length=FRAGMENT))
+
+
+def ours_array(environments: int) -> Advance:
+    """LoomRL's PPO with an environment that costs nothing."""
+    from loomrl.algorithms.control.ppo import PPOConfig
+
+    gymnasium.register("Drift-v0", vector_entry_point="loomrl.experiments.bench.control.contender:Drift")
+    config = (
+        PPOConfig()
+        .environment("Drift-v0")
+        .training(learning_rate=RATE, minibatch_size=8 * environments, epochs=EPOCHS, **PLAIN)
+    )
+    return _rllib(config.env_runners(num_envs_per_env_runner=environments, rollout_fragment_length=FRAGMENT))
+
+
+class Drift(VectorEnv[Any, Any, Any]):
+    """Points that two choices push to and fro, in arrays: 33 million steps per CPU second at 1,024 places."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - Gymnasium's declaration
+
+    def __init__(self, num_envs: int, steps: int = 200) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space = spaces.Box(-np.inf, np.inf, (4,))
+        self.single_action_space = spaces.Discrete(2)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._steps = steps
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin everywhere, at any step of an episode."""
+        self._chance = np.random.default_rng(seed)
+        self._seen = self._chance.uniform(-0.05, 0.05, (self.num_envs, 4)).astype(np.float32)
+        self._taken = self._chance.integers(self._steps, size=self.num_envs)
+        self._over = np.zeros(self.num_envs, bool)
+        return self._seen, {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Push."""
+        seen = self._seen
+        seen[:, 0] += np.float32(0.02) * seen[:, 1]
+        seen[:, 1] += (actions - 0.5) * np.float32(0.04) + np.float32(0.01) * seen[:, 0]
+        self._taken += 1
+        begins = np.flatnonzero(self._over)
+        seen[begins] = self._chance.uniform(-0.05, 0.05, (len(begins), 4))
+        self._taken[begins] = 0
+        terminated = (np.abs(seen[:, 0]) > 0.5) & ~self._over
+        truncated = (self._taken >= self._steps) & ~terminated
+        rewards = np.where(self._over, 0.0, 1.0 - np.abs(seen[:, 0]))
+        self._over = terminated | truncated
+        return seen, rewards, terminated, truncated, {}
 
 
 def rllib_ppo(environments: int) -> Advance:
@@ -160,7 +213,7 @@ CONTENDERS = {
     f"{who}_{work}": make
     for work, makers in {"ppo": (ours_ppo, rllib_ppo, sb3_ppo), "sac": (ours_sac, rllib_sac, sb3_sac)}.items()
     for who, make in zip(("ours", "rllib", "sb3"), makers, strict=True)
-} | {"alone_slow": alone_slow, "two_slow": two_slow}
+} | {"ours_array": ours_array, "alone_slow": alone_slow, "two_slow": two_slow}
 
 
 def _rllib(config: Any, *, cpus: int = 1) -> Advance:

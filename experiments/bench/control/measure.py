@@ -42,15 +42,16 @@ class ControlSize:
     """Measured steps, by task."""
 
 
-FULL = ControlSize(rounds=3, steps={"ppo": 40_960, "sac": 600, "slow": 8192})
+FULL = ControlSize(rounds=3, steps={"ppo": 40_960, "sac": 600, "array": 393_216, "slow": 8192})
 QUICK = ControlSize(rounds=1, steps={"ppo": 1024, "sac": 20})
-BEFORE = {"ppo": 4096, "sac": 400, "slow": 1024}
+BEFORE = {"ppo": 4096, "sac": 400, "array": 131_072, "slow": 1024}
 
 
 def measure(size: ControlSize) -> dict[str, Any]:
     """Ratios of CPU rates, ours over theirs: median, lowest and highest over the rounds; and every rate's median."""
     matches = [match for match in MATCHES if match.other != "sb3" or importlib.util.find_spec("stable_baselines3")]
     runs = sorted({(who, match.work, match.environments) for match in matches for who in ("ours", match.other)})
+    runs += [("ours", "array", 1024)] if "array" in size.steps else []
     told: dict[tuple[str, str, int], list[dict[str, float]]] = {run: [] for run in runs}
     with progress("bench control", size.rounds * len(runs)) as report:
         for done in range(size.rounds):
