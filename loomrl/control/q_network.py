@@ -16,7 +16,7 @@ from loomrl.schema import Config
 MOST_EPSILON = 0.99999
 """The best choice stays the likeliest even where all are random: greedy actions are those of the values."""
 
-TINY = 1e-38
+TINY = 1e-30
 """A probability whose logarithm is finite."""
 
 
