@@ -19,6 +19,7 @@ CONFIGS = {
     "language": "loomrl.algorithms.language.config:LanguageConfig",
     "ppo": "loomrl.algorithms.control.ppo:PPOConfig",
     "sac": "loomrl.algorithms.control.sac:SACConfig",
+    "dqn": "loomrl.algorithms.control.dqn:DQNConfig",
     "weave": "loomrl.algorithms.control.weave:WeaveConfig",
     "bc": "loomrl.algorithms.control.bc:BCConfig",
     "iql": "loomrl.algorithms.control.iql:IQLConfig",

@@ -242,7 +242,7 @@ STAGED = "curriculum={kind: stages, stages: [{settings: {}, threshold: {reward: 
         (["kind=contrl"], "kind='contrl' is unknown.*Did you mean 'control'"),
         ([*CONTROL, "environment.gravity=3"], "environment.gravity=3: no such setting here"),
         ([*CONTROL, "algorithm.kind=sac", "algorithm.epochs=3"], "algorithm.epochs=3: no such setting here"),
-        ([*CONTROL, "algorithm.kind=grpo"], "algorithm.kind='grpo': unknown. Known: 'ppo', 'sac', 'weave'"),
+        ([*CONTROL, "algorithm.kind=grpo"], "algorithm.kind='grpo': unknown. Known: 'ppo', 'sac', 'dqn', 'weave'"),
         (
             [*CONTROL, "curriculum={kind: ramp, begin: {g: 1}, threshold: {reward: 1}}"],
             "give environment.settings.g",

@@ -336,6 +336,7 @@ def origin(config: Any, module: Any) -> dict[str, Any]:
         "actions": str(module.action_space),
         "module": type(module).__name__,
         "normalize_observations": config.settings.normalize_observations,
+        **config.settings.model_dump(mode="json", include=config.shaping),
         **{f"network.{name}": value for name, value in network.items()},
     }
 

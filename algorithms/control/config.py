@@ -52,6 +52,8 @@ class ControlConfig(NamedConfig):
     """RLlib's names for settings of the algorithm."""
     unshaped: ClassVar[frozenset[str]] = frozenset()
     """RLlib's model settings that do not apply to this algorithm's networks."""
+    shaping: ClassVar[frozenset[str]] = frozenset()
+    """Settings beside `network` that determine the meaning of the weights."""
     settings: Any
     fast_learner: ClassVar[type]
     stock_learner: ClassVar[type]

@@ -19,6 +19,7 @@ from loomrl.algorithms.control.learner import ControlWork, PartsLearner
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.algorithms.control.step_replay import NStep, ReplaySample
 from loomrl.algorithms.learners import unwrap_errors
+from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
 
 Batch = Mapping[str, Tensor]
@@ -49,7 +50,7 @@ class ReplayLearner(PartsLearner):
             self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
             self.ring.append(self._steps(rollout, rewards.numpy()))
             self.owed += rollout.env_steps() * settings.updates_per_step
-        if self.stored < settings.warmup:
+        if self._least(self.ring.steps) * self.ranks < settings.warmup:
             self.owed = 0.0
             return 0
         due = self._least(int(self.owed))
@@ -57,11 +58,6 @@ class ReplayLearner(PartsLearner):
         for _ in range(due):
             self.improve()
         return due * int(settings.batch)
-
-    @property
-    def stored(self) -> int:
-        """Steps that all learners have ever stored."""
-        return self._least(self.ring.steps) * self.ranks
 
     def improve(self) -> None:
         """One update from drawn steps."""
@@ -86,6 +82,7 @@ class OffPolicyConfig(ControlConfig):
     """Mixed into RLlib's configuration of an algorithm with a replay memory."""
 
     max_requests_in_flight_per_env_runner: int
+    unshaped = frozenset({"vf_share_layers"})
     stock_settings = ControlConfig.stock_settings | {"tau", "batch", "warmup", "n_step", "replay"}
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -108,6 +105,15 @@ class OffPolicyConfig(ControlConfig):
         self.num_steps_sampled_before_learning_starts = settings.warmup
         if self.max_requests_in_flight_per_env_runner < 2:  # or weights behind a fragment would keep out the next ones
             self.max_requests_in_flight_per_env_runner = 2
+
+    def stock_layers(self) -> list[int]:
+        """The hidden layers of RLlib's own module; a ConfigError if there are none."""
+        if not self.settings.network.hidden:
+            raise ConfigError(
+                f"network.hidden=[] needs our own runner and learner, and RLlib's are used because of "
+                f"{'; '.join(self.fallback_reasons)}. Set network.hidden, or leave out what keeps ours from being used."
+            )
+        return list(self.settings.network.hidden)
 
     def _memory(self) -> dict[str, Any]:
         replay = self.settings.replay

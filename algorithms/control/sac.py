@@ -174,7 +174,6 @@ class SACConfig(OffPolicyConfig, stock.SACConfig):
 
     settings_class = kinds.SAC
     words = translation.SAC
-    unshaped = frozenset({"vf_share_layers"})
     fast_learner = SACLearner
     stock_learner = SACTorchLearner
     stock_settings = OffPolicyConfig.stock_settings | {
@@ -212,12 +211,7 @@ class SACConfig(OffPolicyConfig, stock.SACConfig):
     def stock_spec(self) -> RLModuleSpec:
         """RLlib's own module of the same shape."""
         network = self.settings.network
-        if not network.hidden:
-            raise ConfigError(
-                f"network.hidden=[] needs our own runner and learner, and RLlib's are used because of "
-                f"{'; '.join(self.fallback_reasons)}. Set network.hidden, or leave out what keeps ours from being used."
-            )
-        first, *rest = network.hidden  # an encoder, then heads
+        first, *rest = self.stock_layers()  # an encoder, then heads
         shape = {"fcnet_hiddens": [first], "head_fcnet_hiddens": rest}
         shape |= {"fcnet_activation": network.activation, "head_fcnet_activation": network.activation}
         return RLModuleSpec(module_class=DefaultSACTorchRLModule, model_config=self.stock_model(shape))

@@ -50,6 +50,16 @@ def _replay(value: Mapping[str, Any]) -> Changes | None:
     return {"replay.capacity": value["capacity"], "replay.prioritized": prioritized}
 
 
+def _epsilon(value: Any) -> Changes | None:
+    """Constant, or RLlib's list of steps and shares if it is one line."""
+    if not isinstance(value, list | tuple):
+        return {"exploration.begin": value, "exploration.end": value}
+    if len(value) != 2 or value[0][0] != 0:
+        return None
+    (_, begin), (steps, end) = value
+    return {"exploration.begin": begin, "exploration.end": end, "exploration.steps": steps}
+
+
 REPLAY = {"type", "capacity", "alpha", "beta"}
 BATCH = "_train_batch_size_per_learner"
 ALIASES = {"optimization_config": "optimization", "train_batch_size_per_learner": BATCH}
@@ -89,32 +99,53 @@ PPO = COMMON | {
     BATCH: rename("rollout_fragment_length"),
     "shuffle_batch_per_epoch": only(True, instead="epochs, each of which is shuffled"),
 }
-SAC = COMMON | {
-    "lr": only(None, instead="actor_rate, critic_rate and temperature_rate"),
-    "actor_lr": rename("actor_rate", "rates of sac stay as they are"),
-    "critic_lr": rename("critic_rate", "rates of sac stay as they are"),
-    "alpha_lr": rename("temperature_rate", "rates of sac stay as they are"),
+OFF_POLICY = COMMON | {
     "tau": rename("tau"),
-    "initial_alpha": rename("initial_temperature"),
-    "target_entropy": RLlibSetting(
-        lambda value: {"target_entropy": None if value == "auto" else value}, "target_entropy"
-    ),
     "n_step": rename("n_step", "one number of steps; they are not drawn"),
     BATCH: rename("batch"),
     "num_steps_sampled_before_learning_starts": rename("warmup"),
     "training_intensity": only(None, instead="updates_per_step, which is training_intensity / batch"),
     "replay_buffer_config": RLlibSetting(_replay, "replay={capacity, memory_gb, prioritized: {alpha, beta}}"),
-    "twin_q": only(True, instead="twin critics, which sac always has"),
-    "target_network_update_freq": only(0, 1, instead="tau; the targets follow with every update"),
     "store_buffer_in_checkpoints": only(True, instead="replay.capacity; what is remembered is part of checkpoints"),
-    "q_model_config": only(instead=NETWORK),
-    "policy_model_config": only(instead=NETWORK),
-    "optimization": only(instead="actor_rate, critic_rate and temperature_rate"),
     "num_epochs": only(1, instead="updates_per_step"),
     "minibatch_size": only(None, instead="batch"),
     "shuffle_batch_per_epoch": only(False, True, instead="batch, which is drawn at random"),
+}
+SAC = OFF_POLICY | {
+    "lr": only(None, instead="actor_rate, critic_rate and temperature_rate"),
+    "actor_lr": rename("actor_rate", "rates of sac stay as they are"),
+    "critic_lr": rename("critic_rate", "rates of sac stay as they are"),
+    "alpha_lr": rename("temperature_rate", "rates of sac stay as they are"),
+    "initial_alpha": rename("initial_temperature"),
+    "target_entropy": RLlibSetting(
+        lambda value: {"target_entropy": None if value == "auto" else value}, "target_entropy"
+    ),
+    "twin_q": only(True, instead="twin critics, which sac always has"),
+    "target_network_update_freq": only(0, 1, instead="tau; the targets follow with every update"),
+    "q_model_config": only(instead=NETWORK),
+    "policy_model_config": only(instead=NETWORK),
+    "optimization": only(instead="actor_rate, critic_rate and temperature_rate"),
     "_deterministic_loss": only(False, instead="RLlib's SAC"),
     "_use_beta_distribution": only(False, instead="RLlib's SAC"),
+}
+DQN = OFF_POLICY | {
+    "lr": rename("learning_rate", "the rate of dqn stays as it is"),
+    "lr_schedule": only(None, instead="learning_rate; the rate of dqn stays as it is"),
+    "target_network_update_freq": rename("target_every"),
+    "double_q": rename("double"),
+    "dueling": rename("dueling"),
+    "epsilon": RLlibSetting(_epsilon, "exploration={begin, end, steps}, which falls in one line"),
+    "num_atoms": only(1, instead="quantiles, which need no bounds (v_min, v_max)"),
+    "v_min": only(instead="quantiles, which need no bounds"),
+    "v_max": only(instead="quantiles, which need no bounds"),
+    "noisy": only(False, instead="exploration"),
+    "sigma0": only(instead="exploration"),
+    "hiddens": only(instead=NETWORK),
+    "adam_epsilon": only(1e-8, instead="learning_rate; the rest of Adam stays as it is"),
+    "td_error_loss_fn": only("huber", instead="clip_norm; the loss is Huber's"),
+    "categorical_distribution_temperature": only(1.0, instead="exploration"),
+    "burn_in_len": only(0, instead="ppo with network.memory"),
+    "before_learn_on_batch": only(None, instead="a learner of your own (docs/custom.md)"),
 }
 OFFLINE = COMMON | {
     "lr": rename("learning_rate", "rates of bc and iql stay as they are"),

@@ -1,6 +1,6 @@
 """All settings. `Experiment`, `ControlExperiment`, `ServingExperiment`, `LoopExperiment` are the roots of the trees."""
 
-from loomrl.config.control import BC, IQL, SAC, ControlPPO, LoggedData, Network
+from loomrl.config.control import BC, DQN, IQL, SAC, ControlPPO, LoggedData, Network
 from loomrl.config.control_experiment import (
     ControlCurriculum,
     ControlEnvironment,
@@ -127,6 +127,7 @@ def require_training(experiment: AnyRoot) -> AnyExperiment:
 __all__ = [
     "BC",
     "DPO",
+    "DQN",
     "GRPO",
     "IQL",
     "KINDS",

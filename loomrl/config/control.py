@@ -1,4 +1,4 @@
-"""Settings of control policies and their algorithms: network, PPO, SAC, and learning from logged episodes."""
+"""Settings of control policies and their algorithms: network, PPO, SAC, DQN, and learning from logged episodes."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -210,6 +210,57 @@ class SAC(OffPolicy):
                 f"network.log_std={self.network.log_std} has no effect: sac's standard deviation depends on the "
                 "state, leave it out (initial_temperature sets the initial randomness)"
             )
+        return self
+
+
+class Exploration(Config):
+    """The share of choices that are random: it falls in a line from `begin` to `end`, and stays there."""
+
+    begin: Share = 1.0
+    end: Share = 0.05
+    steps: PositiveInt = 10_000
+    """Environment steps until `end`."""
+
+    @model_validator(mode="after")
+    def _falls(self) -> Self:
+        if self.end > self.begin:
+            raise ValueError(f"end={self.end:g} is above begin={self.begin:g}: choose a lower end, or a higher begin")
+        return self
+
+    def at(self, steps: int) -> float:
+        """The share after so many steps."""
+        return self.begin + (self.end - self.begin) * min(1.0, steps / self.steps)
+
+
+class DQN(OffPolicy):
+    """Deep Q-learning for one choice among several, ε-greedily explored."""
+
+    kind: Literal["dqn"] = "dqn"
+    network: Network = Network(hidden=(128, 128), activation="relu", orthogonal=False)
+    clip_norm: Positive | None = 10.0
+    learning_rate: Positive = 1e-3
+    """Learning rate of Adam."""
+    batch: PositiveInt = 64
+    """Steps per gradient step."""
+    warmup: int = Field(1_000, ge=0)
+    """Random steps before the first update."""
+    tau: float = Field(1.0, gt=0, le=1)
+    """Share of the new weights in the target network whenever it follows; 1 copies them."""
+    target_every: PositiveInt = 500
+    """Environment steps after which the target network follows."""
+    double: bool = True
+    """The network itself, not its target network, picks the choice whose value the target network tells."""
+    dueling: bool = False
+    """Separate outputs for the value of a state and the advantages of its choices."""
+    quantiles: PositiveInt = 1
+    """Quantiles of the return that are learnt (quantile regression); 1 learns its mean."""
+    exploration: Exploration = Exploration()
+
+    @model_validator(mode="after")
+    def _network_is_one_that_dqn_can_use(self) -> Self:
+        refuse_memory(self.network, "dqn")
+        for name, why in (("shared", "dqn has one tower"), ("log_std", "choices have no deviation")):
+            _refuse_idle(f"network.{name}={getattr(self.network, name)}", bool(getattr(self.network, name)), why)
         return self
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Share
-from loomrl.config.control import BC, IQL, SAC, ControlPPO, LoggedData, offline_faults
+from loomrl.config.control import BC, DQN, IQL, SAC, ControlPPO, LoggedData, offline_faults
 from loomrl.config.evaluation import PolicyEvaluation
 from loomrl.config.placement import ProcessResources, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Training
@@ -100,9 +100,9 @@ class ControlRollout(Config):
     runners: int = Field(0, ge=0)
     """Ray actors that host environments; 0 keeps them in this process."""
     environments: PositiveInt | None = None
-    """Environments per runner; null means 8 for ppo and 1 for sac."""
+    """Environments per runner; null means 8 for ppo and 1 for sac and dqn."""
     steps: PositiveInt | None = None
-    """Steps per environment and update; null means 128 for ppo and 1 for sac."""
+    """Steps per environment and update; null means 128 for ppo and 1 for sac and dqn and dqn."""
 
 
 class ControlLearners(Config):
@@ -163,7 +163,7 @@ class ControlEvaluation(PolicyEvaluation):
     environment renders pictures; 0 keeps none."""
 
 
-ControlKind = Annotated[ControlPPO | SAC | Weave | BC | IQL | CustomAlgorithm, Field(discriminator="kind")]
+ControlKind = Annotated[ControlPPO | SAC | DQN | Weave | BC | IQL | CustomAlgorithm, Field(discriminator="kind")]
 
 
 class ControlExperiment(Training):

@@ -28,6 +28,7 @@ from loomrl.config.control import Network
 from loomrl.control.memory import MemoryState, check_state
 from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.preference import is_steered, with_preference
+from loomrl.control.q_network import QHead, QNet
 from loomrl.control.space import (
     ACTION_MASK,
     Array,
@@ -62,16 +63,23 @@ class Sizes(Config):
     """Numbers that its memory takes from one step of an episode to the next, all 0 at the first; 0 without a memory."""
 
 
-class PolicyManifest(Config):
-    """The content of `policy.json`."""
+class NetworkForm(Config):
+    """The form of a network beside its layers and spaces."""
 
-    format: int = FORMAT
-    network: Network
     normalize: bool
     squashed: bool = False
     """True if actions are between -1 and 1, scaled to the bounds; such a policy has no value function."""
     threads: Threads | None = None
     """For weave: the numbers of experts and critics."""
+    head: QHead | None = None
+    """For dqn: the form of its values."""
+
+
+class PolicyManifest(NetworkForm):
+    """The content of `policy.json`."""
+
+    format: int = FORMAT
+    network: Network
     observation_space: dict[str, Any]
     action_space: dict[str, Any]
     sizes: Sizes
@@ -144,10 +152,7 @@ class ControlPolicy:
         self.action_space = action_space
         self.net = net
         self.network = network
-        squashed = not isinstance(net, ActorCritic)
-        normalize = net.normalizer is not None
-        kind: dict[str, Any] = {"normalize": normalize, "squashed": squashed, "threads": _threads(net)}
-        blueprint = _blueprint(observation_space, action_space, network, **kind)
+        blueprint = _blueprint(observation_space, action_space, network, _form(net))
         fault = _difference(blueprint.state_dict(), net.state_dict())
         if fault is None and str(net) != str(blueprint):
             fault = "its layers are others"
@@ -255,16 +260,19 @@ class ControlPolicy:
     @property
     def has_value(self) -> bool:
         """True if `value` is known: the network has a value function, of one objective."""
-        return isinstance(self.net, ActorCritic) and not is_steered(self.observation_space)
+        return isinstance(self.net, ActorCritic | QNet) and not is_steered(self.observation_space)
 
     def value(self, observation: Any, *, state: MemoryState | None = None) -> float:
         """The expected discounted return; a ConfigError if that is not one number. The state stays as it is."""
-        if not isinstance(self.net, ActorCritic):
+        if not isinstance(self.net, ActorCritic | QNet):
             raise ConfigError("this policy has no value function: its algorithm (sac) judges actions, not states.")
         if is_steered(self.observation_space):
             raise ConfigError("this policy has several objectives: no single number is expected from here.")
         with torch.inference_mode():
-            features_BF, _ = self._recall(self._as_tensor(observation, one=True), state)
+            seen_B = self._as_tensor(observation, one=True)
+            features_BF, _ = self._recall(seen_B, state)
+            if isinstance(self.net, QNet):
+                return float(self.net.expect(features_BF, seen_B)[0])
             return float(self.net.value(features_BF)[0])
 
     def _as_tensor(self, observations: Any, *, one: bool) -> Tensor:
@@ -318,12 +326,7 @@ class ControlPolicy:
         try:
             observed = space_from_json(manifest.observation_space)
             acted = space_from_json(manifest.action_space)
-            kind: dict[str, Any] = {
-                "normalize": manifest.normalize,
-                "squashed": manifest.squashed,
-                "threads": manifest.threads,
-            }
-            net = _blueprint(observed, acted, manifest.network, **kind)
+            net = _blueprint(observed, acted, manifest.network, manifest)
             expected = _sizes(net, observed, acted)
         except ConfigError as error:
             raise load_error(folder, f"{MANIFEST} describes no network of ours: {error}") from error
@@ -379,9 +382,7 @@ class ControlPolicy:
     def _manifest(self, packed: bytes) -> PolicyManifest:
         return PolicyManifest(
             network=self.network,
-            normalize=self.net.normalizer is not None,
-            squashed=not isinstance(self.net, ActorCritic),
-            threads=_threads(self.net),
+            **dict(_form(self.net)),
             observation_space=space_to_json(self.observation_space),
             action_space=space_to_json(self.action_space),
             sizes=_sizes(self.net, self.observation_space, self.action_space),
@@ -404,28 +405,27 @@ class _Greedy(nn.Module):
         return said if after_BS is None else (*said, after_BS)
 
 
-def _blueprint(
-    observation_space: Space,
-    action_space: Space,
-    network: Network,
-    *,
-    normalize: bool,
-    squashed: bool,
-    threads: Threads | None,
-) -> Actor:
+def _blueprint(observation_space: Space, action_space: Space, network: Network, form: NetworkForm) -> Actor:
     """The network's shapes without numbers; no random numbers are drawn."""
     view = seen(observation_space)
     kind = acts(action_space)
     with torch.device("meta"):
-        if squashed:
-            return Actor(view, kind, network, normalize=normalize, squashed=True)
-        if threads is not None:
-            return WeaveNet(view, kind, network, threads, normalize=normalize)
-        return ActorCritic(view, kind, network, normalize=normalize)
+        if form.squashed:
+            return Actor(view, kind, network, normalize=form.normalize, squashed=True)
+        if form.head is not None:
+            return QNet(view, kind, network, form.head, normalize=form.normalize)
+        if form.threads is not None:
+            return WeaveNet(view, kind, network, form.threads, normalize=form.normalize)
+        return ActorCritic(view, kind, network, normalize=form.normalize)
 
 
-def _threads(net: Actor) -> Threads | None:
-    return net.threads if isinstance(net, WeaveNet) else None
+def _form(net: Actor) -> NetworkForm:
+    return NetworkForm(
+        normalize=net.normalizer is not None,
+        squashed=not isinstance(net, ActorCritic | QNet),
+        threads=net.threads if isinstance(net, WeaveNet) else None,
+        head=net.head if isinstance(net, QNet) else None,
+    )
 
 
 def _sizes(net: Actor, observation_space: Space, action_space: Space) -> Sizes:

@@ -98,7 +98,7 @@ def write(policy: ControlPolicy, folder: Path) -> None:
         "layer normalisation": network.layer_norm,
         "pictures": net.pixels is not None,
         "an action mask": net.mask is not None,
-        "several experts": type(net) not in (Actor, ActorCritic),
+        "several experts, or values of choices (dqn)": type(net) not in (Actor, ActorCritic),
         "observations in parts": isinstance(policy.observation_space, spaces.Dict | spaces.Tuple),
     }
     if faults := [name for name, given in refused.items() if given]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
+from typing import NamedTuple
 
 from loomrl.telemetry.finding import (
     WINDOW,
@@ -162,15 +163,54 @@ def _episodes_until(row: Row, *, since: float) -> float:
     return max(count, 1.0) if math.isfinite(count) else math.inf
 
 
-def _by_ppo(history: History) -> bool:
-    return any(Metric.POLICY_CLIP_FRACTION in row for row in history)
+class Remedies(NamedTuple):
+    """What to do by an algorithm's own settings."""
 
-
-def _slower(history: History) -> str:
+    slower: str
     """The advice for smaller updates."""
-    if _by_ppo(history):
-        return "Lower learning_rate, epochs or clip, or set target_kl"
-    return "Lower actor_rate and critic_rate, or updates_per_step"
+    faster: str
+    rate: str
+    """The policy's learning rate."""
+    more_chance: str
+    less_chance: str
+    value: str
+    """The advice for a value function that explains nothing."""
+    gradient: str = ""
+
+
+PPO = Remedies(
+    slower="Lower learning_rate, epochs or clip, or set target_kl",
+    faster="Raise learning_rate, entropy_coefficient, rollout.environments or rollout.steps",
+    rate="learning_rate",
+    more_chance="entropy_coefficient",
+    less_chance="entropy_coefficient, or let it fall to an entropy_floor,",
+    value="Raise value_coefficient, learning_rate or epochs; set normalize_observations and normalize_rewards; leave "
+    "out value_clip; give it a tower of its own (network.shared=false).",
+    gradient="; lower value_coefficient if value/loss grew with it",
+)
+SAC = Remedies(
+    slower="Lower actor_rate and critic_rate, or updates_per_step",
+    faster="Raise actor_rate and critic_rate, updates_per_step, or warmup",
+    rate="actor_rate",
+    more_chance="target_entropy or warmup",
+    less_chance="target_entropy",
+    value="Raise critic_rate or updates_per_step, or lower gamma; set normalize_observations and normalize_rewards.",
+)
+DQN = Remedies(
+    slower="Lower learning_rate or updates_per_step, or raise target_every",
+    faster="Raise learning_rate, updates_per_step, n_step or exploration.steps",
+    rate="learning_rate",
+    more_chance="exploration.end or exploration.steps",
+    less_chance="exploration.end",
+    value="Raise learning_rate or updates_per_step, or lower gamma; set normalize_observations and normalize_rewards.",
+)
+
+
+def _remedies(history: History) -> Remedies:
+    """Those of the algorithm, which its own metrics tell."""
+    if any(Metric.POLICY_CLIP_FRACTION in row for row in history):
+        return PPO
+    return DQN if any(Metric.POLICY_RANDOM in row for row in history) else SAC
 
 
 def not_a_number(history: History) -> Finding | None:
@@ -182,8 +222,8 @@ def not_a_number(history: History) -> Finding | None:
     return Finding(
         "not a number",
         f"{bad} at step {step:,.0f}",
-        f"Go back to the checkpoint before it. {_slower(history)}; set normalize_observations and normalize_rewards, "
-        "and look at the environment's own numbers.",
+        f"Go back to the checkpoint before it. {_remedies(history).slower}; set normalize_observations and "
+        "normalize_rewards, and look at the environment's own numbers.",
     )
 
 
@@ -213,7 +253,7 @@ def policy_collapse(history: History) -> Finding | None:
         "policy collapse",
         f"return {amount(trend.now.mean)} now, {amount(trend.best.mean)} at its best, "
         f"{amount(trend.begun.mean)} at the start",
-        f"Continue from the best checkpoint. {_slower(history)}; raise rollout.environments or rollout.steps. "
+        f"Continue from the best checkpoint. {_remedies(history).slower}; raise rollout.environments or rollout.steps. "
         "train.stop.decline stops such a run by itself.",
     )
 
@@ -241,11 +281,11 @@ def exploding_gradients(history: History) -> Finding | None:
     now = median(norms[-WINDOW:])
     if now <= GRADIENT_LARGE or now <= GRADIENT_GREW * before:
         return None
-    value = "; lower value_coefficient if value/loss grew with it" if _by_ppo(history) else ""
+    advice = _remedies(history)
     return Finding(
         "exploding gradients",
         f"gradient norm {now:.3g} over the last {WINDOW} rows, {before:.3g} before",
-        f"{_slower(history)}; lower clip_norm; set normalize_rewards{value}.",
+        f"{advice.slower}; lower clip_norm; set normalize_rewards{advice.gradient}.",
     )
 
 
@@ -261,12 +301,12 @@ def entropy_collapse(history: History) -> Finding | None:
     now = fmean(spreads[-WINDOW:])
     if now > max(ENTROPY_NONE, ENTROPY_LEFT * begun):
         return None
-    more = "entropy_coefficient" if _by_ppo(history) else "target_entropy or warmup"
+    advice = _remedies(history)
     what = f"deviation of actions {now:.2g} of half their range" if deviations else f"entropy {now:.2g} nats"
     return Finding(
         "entropy collapse",
         f"{what}, {begun:.2g} at the start, while the return stays at {amount(trend.now.mean)}",
-        f"Start again: nothing is explored any more. {_slower(history)}, and raise {more}.",
+        f"Start again: nothing is explored any more. {advice.slower}, and raise {advice.more_chance}.",
     )
 
 
@@ -277,13 +317,13 @@ def saturated_actions(history: History) -> Finding | None:
     if trend is None or not trend.is_stuck or share is None or share <= SATURATED:
         return None
     begun = fmean(values_of(history, Metric.POLICY_SATURATED)[:ENDS])
-    less = "learning_rate" if _by_ppo(history) else "actor_rate"
     return Finding(
         "saturated actions",
         f"{share:.0%} of the actions' numbers are at a bound, {begun:.0%} at the start, while the return stays at "
         f"{amount(trend.now.mean)}",
-        f"Start again with a lower {less}; set normalize_observations and normalize_rewards. Look whether the bounds "
-        "of the action space are as wide as what does something (gymnasium.wrappers.RescaleAction).",
+        f"Start again with a lower {_remedies(history).rate}; set normalize_observations and normalize_rewards. "
+        "Look whether the bounds of the action space are as wide as what does something "
+        "(gymnasium.wrappers.RescaleAction).",
     )
 
 
@@ -300,13 +340,12 @@ def greedy_gap(history: History) -> Finding | None:
     chance = SURE * trend.now.deviation * math.sqrt(1 + EPISODES / EVALUATED_EPISODES)
     if -max(ahead) <= BEHIND * (max(returns) - min(returns)) or behind <= chance:
         return None
-    less = "entropy_coefficient, or let it fall to an entropy_floor," if _by_ppo(history) else "target_entropy"
     return Finding(
         "greedy actions earn less",
         f"in the last {ENDS} evaluations the greedy policy earns {amount(greedy)}, with sampled actions "
         f"{amount(greedy + behind)} in training",
-        f"It needs its chance, as where it would go in circles: lower {less} and train on, or act with sampled actions "
-        "(act(explore=True); `loomrl watch RUN --sampled` shows the difference).",
+        f"It needs its chance, as where it would go in circles: lower {_remedies(history).less_chance} and train "
+        "on, or act with sampled actions (act(explore=True); `loomrl watch RUN --sampled` shows the difference).",
     )
 
 
@@ -315,16 +354,12 @@ def flat_learning(history: History) -> Finding | None:
     trend = return_trend(history)
     if trend is None or trend.rows < FLAT_AFTER or not trend.is_stuck or nothing_rewarded(history):
         return None
-    if _by_ppo(history):
-        more = "Raise learning_rate, entropy_coefficient, rollout.environments or rollout.steps"
-    else:
-        more = "Raise actor_rate and critic_rate, updates_per_step, or warmup"
     return Finding(
         "flat learning",
         f"return {amount(trend.begun.mean)} at the start, {amount(trend.now.mean)} after {_steps(history)}, "
         f"{amount(trend.best.mean)} at its best; chance explains {amount(trend.best.chance(trend.begun))}",
-        f"{more}; set normalize_observations and normalize_rewards. Train longer, or begin with an easier "
-        "environment (curriculum), if rewards are rare.",
+        f"{_remedies(history).faster}; set normalize_observations and normalize_rewards. Train longer, or begin with "
+        "an easier environment (curriculum), if rewards are rare.",
     )
 
 
@@ -361,10 +396,7 @@ def idle_value(history: History) -> Finding | None:
     return Finding(
         "value function explains nothing",
         f"explained variance {now:.2f} over the last {WINDOW} rows, while the return stays at {amount(trend.now.mean)}",
-        "Raise value_coefficient, learning_rate or epochs; set normalize_observations and normalize_rewards; leave out "
-        "value_clip; give it a tower of its own (network.shared=false)."
-        if _by_ppo(history)
-        else "Raise critic_rate or updates_per_step, or lower gamma; set normalize_observations and normalize_rewards.",
+        _remedies(history).value,
     )
 
 
@@ -383,7 +415,7 @@ def high_variance(history: History) -> Finding | None:
         f"return moves by ±{amount(jumps)} from evaluation to evaluation (last {len(judged)}), "
         f"{amount(gained)} is all that was gained",
         "Raise evaluation.episodes to see whether it is the policy. "
-        f"If it is: {_slower(history)}, or raise rollout.environments or rollout.steps.",
+        f"If it is: {_remedies(history).slower}, or raise rollout.environments or rollout.steps.",
     )
 
 

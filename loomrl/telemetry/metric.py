@@ -71,6 +71,7 @@ class Metric(StrEnum):
     )
     POLICY_STEP_KL = "policy/step_kl", "KL between the policy before and after the update, in nats per action."
     POLICY_ENTROPY = "policy/entropy", "Mean entropy of the next action, in nats."
+    POLICY_RANDOM = "policy/random", "Share of the choices that are random (ε)."
     POLICY_CLIP_FRACTION = "policy/clip_fraction", "Share of actions that the clip kept from teaching."
     POLICY_SATURATED = "policy/saturated", "Share of the numbers in real-valued actions that are at a bound."
     POLICY_DEVIATION = (

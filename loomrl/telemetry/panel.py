@@ -111,6 +111,7 @@ def _policy() -> list[Panel]:
         _panel("KL from the reference policy", Metric.POLICY_KL),
         _panel("Distance of one update", Metric.POLICY_STEP_KL),
         _panel("Entropy", Metric.POLICY_ENTROPY),
+        _panel("Random choices", Metric.POLICY_RANDOM, percent),
         _panel("Clip fraction", Metric.POLICY_CLIP_FRACTION, percent),
         _panel("Actions at their bounds", Metric.POLICY_SATURATED, percent),
         _panel("Deviation of actions", Metric.POLICY_DEVIATION),

@@ -9,6 +9,7 @@ import torch
 from gymnasium import spaces
 from ray.rllib.core import DEFAULT_MODULE_ID
 
+from loomrl.algorithms.control.dqn import DQNConfig
 from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.control.sac import SACConfig
 from loomrl.algorithms.control.weave import WeaveConfig
@@ -124,4 +125,14 @@ def sac(env: str = "Identity", keywords: Any = None, *, sample: int = 200, **set
     rates = {"actor_rate": 3e-3, "critic_rate": 3e-3, "temperature_rate": 3e-3}
     made = SACConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
     made = made.training(**(small | rates | {"replay": {"capacity": 5000}} | settings))
+    return made.reporting(min_sample_timesteps_per_iteration=sample)
+
+
+def dqn(env: str = "Identity", keywords: Any = None, *, sample: int = 200, **settings: Any) -> DQNConfig:
+    """A small one, which takes as many steps at least in an iteration."""
+    small = {"network": {"hidden": [32], "activation": "relu"}, "gamma": 0.0, "batch": 64, "warmup": 64}
+    small |= {"learning_rate": 1e-2, "updates_per_step": 0.5, "exploration": {"steps": 400}, "target_every": 20}
+    made = DQNConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
+    made = made.training(**(small | {"replay": {"capacity": 5000}} | settings))
+    made = made.env_runners(num_envs_per_env_runner=4, rollout_fragment_length=4)
     return made.reporting(min_sample_timesteps_per_iteration=sample)

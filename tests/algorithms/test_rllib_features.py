@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.dqn import DQNConfig as StockDQN
 from ray.rllib.algorithms.ppo import PPOConfig as StockPPO
 from ray.rllib.algorithms.sac import SACConfig as StockSAC
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
@@ -20,6 +21,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole, MultiAgentPendulum
 
 from loomrl.algorithms.control.config import STOCK_TRAINING, ControlConfig
+from loomrl.algorithms.control.dqn import DQNConfig
 from loomrl.algorithms.control.ppo import PPOConfig
 from loomrl.algorithms.control.sac import SACConfig
 from loomrl.algorithms.control.translation import ALIASES
@@ -43,6 +45,11 @@ def ppo(env: Any = "CartPole-v1", **settings: Any) -> PPOConfig:
 def sac(env: Any = "Pendulum-v1", **settings: Any) -> SACConfig:
     made = SACConfig().environment(env).reporting(min_sample_timesteps_per_iteration=110)
     return made.training(**settings)
+
+
+def dqn(env: Any = "CartPole-v1", **settings: Any) -> DQNConfig:
+    made = DQNConfig().environment(env).reporting(min_sample_timesteps_per_iteration=110)
+    return made.training(**({"num_steps_sampled_before_learning_starts": 64} | settings))
 
 
 def team(made: Any, *policies: str) -> Any:
@@ -69,6 +76,7 @@ class Feature:
 NAMES = {"lr": 1e-3, "lambda_": 0.9, "clip_param": 0.1, "entropy_coeff": 0.01, "vf_loss_coeff": 0.5, "grad_clip": 1.0}
 SIZES = {"train_batch_size_per_learner": 128, "num_epochs": 2, "minibatch_size": 64}
 RATES = {"actor_lr": 1e-3, "critic_lr": 2e-3, "alpha_lr": 3e-3, "initial_alpha": 0.5}
+VALUES = {"double_q": False, "dueling": True, "target_network_update_freq": 200, "epsilon": [(0, 0.9), (500, 0.1)]}
 FEATURES = [
     Feature("PPO's `lr`, `lambda_`, `clip_param`, `entropy_coeff`, `vf_loss_coeff`, `grad_clip`",
             lambda: ppo(**NAMES), FAST, "are our settings under other names"),
@@ -76,6 +84,10 @@ FEATURES = [
             lambda: sized(), FAST, "the first decides `rollout_fragment_length`"),
     Feature("SAC's `actor_lr`, `critic_lr`, `alpha_lr`, `initial_alpha`, `replay_buffer_config`",
             lambda: sac(replay_buffer_config={"capacity": 500}, **RATES), FAST),
+    Feature("DQN's `lr`, `double_q`, `dueling`, `n_step`, `epsilon`, `target_network_update_freq`",
+            lambda: dqn(lr=2e-3, n_step=3, train_batch_size_per_learner=32, **VALUES), FAST),
+    Feature("`num_atoms`, `v_min`, `v_max`, `noisy`, an `epsilon` of several lines",
+            lambda: dqn(num_atoms=51), REFUSED, "`quantiles`, `exploration`"),
     Feature("`lr`, `entropy_coeff` as lists (schedules)", lambda: ppo(lr=[[0, 1.0]]), REFUSED, "`schedule`"),
     Feature("`use_kl_loss`, `kl_coeff`, `kl_target`", lambda: ppo(kl_coeff=0.2), REFUSED, "`target_kl`"),
     Feature("`vf_clip_param`", lambda: ppo(vf_clip_param=10.0), REFUSED, "`value_clip`, or `inf`"),
@@ -89,6 +101,7 @@ FEATURES = [
             lambda: ppo().rl_module(model_config={"head_fcnet_hiddens": [8]}), SLOWLY),
     Feature("`use_lstm`, PPO", lambda: lstm(ppo()), SLOWLY, "fast: `network.memory`"),
     Feature("`use_lstm`, SAC", lambda: lstm(sac()), REFUSED, "RLlib's SAC cannot either"),
+    Feature("`use_lstm`, DQN", lambda: lstm(dqn()), SLOWLY),
     Feature("an `action_mask` in observations, as RLlib's `ActionMaskingRLModule` takes it",
             lambda: ppo("Picky"), FAST, "no module of your own is needed"),
     Feature("an `action_mask` where something here is *slowly*",
@@ -97,6 +110,7 @@ FEATURES = [
     Feature("several agents with one policy, PPO", lambda: team(ppo(MultiAgentCartPole), "shared"), SLOWLY,
             "fast as a PettingZoo ParallelEnv"),
     Feature("several policies, SAC", lambda: team(sac(MultiAgentPendulum), "one", "other"), SLOWLY),
+    Feature("several policies, DQN", lambda: team(dqn(MultiAgentCartPole), "one", "other"), SLOWLY),
     Feature("a `MultiAgentEnv` without `multi_agent(…)`", lambda: ppo(MultiAgentCartPole), REFUSED),
     Feature("connectors of your own", lambda: ppo().env_runners(env_to_module_connector=lambda *_: []), SLOWLY),
     Feature("`callbacks` on episodes", lambda: ppo().callbacks(on_episode_end=lambda **_: None), SLOWLY),
@@ -168,6 +182,19 @@ def test_names_of_rllib_mean_what_ours_do() -> None:
     )
 
 
+def test_names_of_rllibs_dqn_mean_what_ours_do() -> None:
+    config = dqn(lr=2e-3, n_step=3, train_batch_size_per_learner=32, tau=0.5, **VALUES)
+    config.validate()
+    found = config.settings
+    assert (found.learning_rate, found.n_step, found.batch, found.tau, found.warmup) == (2e-3, 3, 32, 0.5, 64)
+    assert (found.double, found.dueling, found.target_every) == (False, True, 200)
+    assert (found.exploration.begin, found.exploration.end, found.exploration.steps) == (0.9, 0.1, 500)
+    assert (config.lr, config.double_q, config.epsilon) == (2e-3, False, [(0, 0.9), (500, 0.1)])
+    constant = dqn(epsilon=0.2)
+    constant.validate()
+    assert {constant.settings.exploration.at(steps) for steps in (0, 10**6)} == {0.2}
+
+
 def test_a_model_that_is_asked_for_is_the_one_that_learns() -> None:
     for asked in ({"fcnet_hiddens": [8]}, DefaultModelConfig(fcnet_hiddens=[8], fcnet_activation="relu")):
         algo = ppo().rl_module(model_config=asked).build_algo()
@@ -203,6 +230,10 @@ def test_one_setting_by_two_names_is_given_once() -> None:
         (lambda: ppo(lr=[[0, 1.0]]), r"lr=.* use learning_rate: schedule="),
         (lambda: ppo(kl_coeff=0.2), "kl_coeff=0.2 .* use target_kl"),
         (lambda: sac(lr=1e-3), "lr=0.001 .* use actor_rate, critic_rate"),
+        (lambda: dqn(num_atoms=51), "num_atoms=51 .* use quantiles"),
+        (lambda: dqn(noisy=True), "noisy=True .* use exploration"),
+        (lambda: dqn(epsilon=[(0, 1.0), (9, 0.5), (99, 0.1)]), "epsilon=.* use exploration"),
+        (lambda: dqn(lr=[[0, 1.0]]), "lr=.* use learning_rate"),
         (lambda: ppo(train_batch_size_per_learner=33), "Choose a multiple of 2"),
         (
             lambda: ppo(train_batch_size_per_learner=128),
@@ -218,7 +249,7 @@ def test_what_has_no_counterpart_is_refused_beside_what_to_use(asked: Any, words
         asked().validate()
 
 
-@pytest.mark.parametrize(("ours", "stock"), [(PPOConfig, StockPPO), (SACConfig, StockSAC)])
+@pytest.mark.parametrize(("ours", "stock"), [(PPOConfig, StockPPO), (SACConfig, StockSAC), (DQNConfig, StockDQN)])
 def test_no_keyword_of_rllibs_training_is_a_stranger(ours: Any, stock: Any) -> None:
     keywords = [*inspect.signature(AlgorithmConfig.training).parameters.values()]
     keywords += inspect.signature(stock.training).parameters.values()

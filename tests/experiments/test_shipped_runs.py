@@ -60,14 +60,14 @@ def small(experiment: AnyExperiment, folder: Path, *, steps: int = 16) -> AnyExp
 
 
 def control(experiment: ControlExperiment, steps: int) -> dict[str, Any]:
-    """Updates of so many steps in two environments; those of SAC are of one step."""
+    """Updates of so many steps in two environments; those of SAC and DQN stay as they are."""
     changes: dict[str, Any] = {"train.tell_every": 1, "evaluation.every": None, "evaluation.episodes": 1}
     changes |= {"learners.gpus": 0, "rollout.runners": min(1, experiment.rollout.runners)}
     if experiment.evaluation.preferences is not None:
         changes["evaluation.preferences"] = 2
     if experiment.data is not None:  # which has its updates, and no rollouts
         return {name: value for name, value in changes.items() if not name.startswith("rollout")}
-    if experiment.algorithm.kind == "sac":
+    if experiment.algorithm.kind in ("sac", "dqn"):
         return changes | {"algorithm.warmup": 8, "algorithm.batch": 8}
     return changes | {"rollout.environments": 2, "rollout.steps": steps, "algorithm.minibatch_size": 16}
 

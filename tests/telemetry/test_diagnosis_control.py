@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from loomrl.config.control import SAC, ControlPPO
+from loomrl.config.control import DQN, SAC, ControlPPO
 from loomrl.telemetry.diagnosis import diagnose
 from loomrl.telemetry.diagnosis_control import CLIPPED, EXAMINATIONS, FAR, return_trend
 from loomrl.telemetry.metric import Metric
@@ -257,7 +257,7 @@ def remedies(history: History) -> str:
 
 def every_remedy(*, only: set[Metric] | None = None) -> str:
     """All remedies ever named for a run that has only these metrics."""
-    histories = [made(over) for over in (TROUBLES | BESIDE_FLATNESS).values()]
+    histories = [made({Metric.POLICY_RANDOM: lambda *_: 0.1} | over) for over in (TROUBLES | BESIDE_FLATNESS).values()]
     kept = [
         [{name: v for name, v in row.items() if only is None or name in only or name == "step"} for row in history]
         for history in histories
@@ -268,7 +268,9 @@ def every_remedy(*, only: set[Metric] | None = None) -> str:
 def test_remedies_name_settings_of_the_algorithm_that_was_used() -> None:
     of_sac = {Metric.RETURN, Metric.RETURN_EVALUATED, Metric.EPISODE_STEPS, Metric.GRADIENT_NORM, Metric.POLICY_ENTROPY}
     of_sac |= {Metric.RETURN_AHEAD, Metric.POLICY_SATURATED, Metric.VALUE_EXPLAINED_VARIANCE}
-    for settings, text in ((ControlPPO, every_remedy()), (SAC, every_remedy(only=of_sac))):
+    of_dqn = of_sac | {Metric.POLICY_RANDOM}
+    by_kind = {ControlPPO: every_remedy(), SAC: every_remedy(only=of_sac), DQN: every_remedy(only=of_dqn)}
+    for settings, text in by_kind.items():
         named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text)) - {"clip_norm"}
         assert len(named) >= 5
         assert named <= set(settings.model_fields)

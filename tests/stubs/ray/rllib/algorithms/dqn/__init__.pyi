@@ -1,0 +1,9 @@
+from typing import Any
+
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
+class DQNConfig(AlgorithmConfig): ...
+class DQN(Algorithm): ...
+
+def __getattr__(name: str) -> Any: ...
