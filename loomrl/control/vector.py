@@ -154,7 +154,7 @@ class OnePlace(gymnasium.Env[Any, Any]):
 
 
 def _first(info: Any) -> Any:
-    """What a vector environment's `info` says of its first place."""
+    """A vector environment's `info` about its first place."""
     if isinstance(info, Mapping):
         return {name: _first(value) for name, value in info.items() if not str(name).startswith("_")}
     return info[0] if isinstance(info, np.ndarray | list) and len(info) else info

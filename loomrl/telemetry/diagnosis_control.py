@@ -164,7 +164,7 @@ def _episodes_until(row: Row, *, since: float) -> float:
 
 
 class Remedies(NamedTuple):
-    """What to do by an algorithm's own settings."""
+    """Advice by an algorithm's own settings."""
 
     slower: str
     """The advice for smaller updates."""
