@@ -27,9 +27,9 @@ ABREAST = 4
 """Curves in a row of the picture."""
 HEAD = """# Zoo
 
-`loomrl bench zoo page=docs/zoo.md` (`pip install 'loomrl[zoo]'`) trains each `experiments/control/ROW.yaml` beside \
-Stable-Baselines3 with its zoo's settings, three seeds, one thread, in turn. Return: 100 greedy episodes, their median \
-over seeds, then each. CPU seconds: the whole process until the end of training; `zoo.json` has steps, memory and dates.
+`loomrl bench zoo page=docs/zoo.md` (`pip install 'loomrl[zoo]'`) trains `experiments/control/ROW.yaml` beside \
+Stable-Baselines3 with its zoo's settings, in turn, one thread. Return of 100 greedy episodes: the median of the \
+seeds, then each. CPU seconds: the process until training ends. `zoo.json` has steps, memory and dates.
 
 | row | return | SB3 | CPU s | SB3 | ratio |
 |---|---|---|---|---|---|
