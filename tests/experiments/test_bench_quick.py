@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from loomrl.errors import LoomError
+from loomrl.errors import ConfigError, LoomError
+from loomrl.experiments.bench.control import zoo
 from loomrl.experiments.bench.rounds import medians, run_part, spread
 from loomrl.experiments.commands import bench
 
@@ -112,6 +113,29 @@ def assert_forms_are_measured(told: dict[str, Any]) -> None:
     assert 0 < told["mask_us"] <= told["mask_us_most"]
 
 
+def assert_row_of_the_zoo(told: dict[str, Any]) -> None:
+    row = told["rows"]["cartpole"]
+    assert row["steps"] >= 2048 <= row["sb3_steps"]
+    assert row["cpu_s"] / row["sb3_cpu_s"] == pytest.approx(row["ratio"], abs=0.02)
+
+
+def test_rows_of_the_zoo_are_kept_beside_those_of_other_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained(module: str, who: str, row: str, seed: str, *, env: Any) -> dict[str, Any]:
+        cpu_s = {"ours": 2.0, "sb3": 8.0}[who]
+        return {"return": int(seed), "cpu_s": cpu_s, "steps": 10, "peak_mb": 1, "curve": [(1, 0.0), (10, 1.0)]}
+
+    monkeypatch.setattr(zoo, "run_part", trained)
+    page = tmp_path / "zoo.md"
+    for row in ("taxi", "cartpole"):
+        told = zoo.measure(zoo.FULL, only=[row], seeds=[], page=page)
+        assert told["rows"][row]["ratio"] == 0.25
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| `")]
+    assert lines == [f"| `{row}` | **2** (1, 2, 3) | **2** (1, 2, 3) | 2 | 8 | 0.25 |" for row in ("cartpole", "taxi")]
+    assert "taxi" in page.with_suffix(".svg").read_text()
+    with pytest.raises(ConfigError, match=r"bench zoo: row='cartpol' is unknown.*cartpole"):
+        zoo.measure(zoo.FULL, only=["cartpol"], seeds=[], page=page)
+
+
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.timeout(900)
@@ -127,6 +151,7 @@ def assert_forms_are_measured(told: dict[str, Any]) -> None:
         ("release", assert_error_rates_that_peeking_breaks),
         ("adapters", assert_adapters_are_measured),
         ("forms", assert_forms_are_measured),
+        ("zoo", assert_row_of_the_zoo),
     ],
 )
 def test_quick_benchmark_prints_every_figure(name: str, assert_figures: Callable[[dict[str, Any]], None]) -> None:

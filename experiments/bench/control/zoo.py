@@ -129,10 +129,11 @@ def _spread(results: Sequence[Result]) -> str:
 
 
 def _draw(file: Path, kept: dict[str, Any]) -> None:
-    down = -(-len(kept) // ABREAST)
-    with picture(file, 3.0 * ABREAST, 2.2 * down) as drawn:
+    across = min(ABREAST, len(kept))
+    down = -(-len(kept) // across)
+    with picture(file, 3.0 * across, 2.2 * down) as drawn:
         for place, (row, results) in enumerate(kept.items(), 1):
-            panel = drawn.add_subplot(down, ABREAST, place)
+            panel = drawn.add_subplot(down, across, place)
             panel.set_title(row, loc="left")
             panel.xaxis.set_major_formatter(lambda steps, _: f"{steps / 1000:g}k")
             for colour, who, name in zip(COLOURS, (OURS, SB3), ("LoomRL", "SB3"), strict=False):
