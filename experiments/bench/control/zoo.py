@@ -28,7 +28,7 @@ ABREAST = 4
 HEAD = """# Zoo
 
 `loomrl bench zoo page=docs/zoo.md` (`pip install 'loomrl[zoo]'`) trains `experiments/control/ROW.yaml` beside \
-Stable-Baselines3 with its zoo's settings, in turn, one thread. Return of 100 greedy episodes: the median of the \
+Stable-Baselines3 with its zoo's settings, one thread. Return of 100 greedy episodes: the median of the \
 seeds, then each. CPU seconds: the process until training ends. `zoo.json` has more.
 
 | row | return | SB3 | CPU s | SB3 | ratio |
