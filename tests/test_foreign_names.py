@@ -25,7 +25,10 @@ LEARNER = {"_device", "_module", "_make_module", "_make_modules_ddp_if_necessary
 ON_PURPOSE = {
     "ControlConfig": {"_rl_module_spec", "_model_config"},  # as the user left them
     "ArrayLearner": {"_weights_seq_no"},  # counted where weights change, which is in our update
-    "LanguageLearner": {"_weights_seq_no"},
+    "LanguageLearner": {"_weights_seq_no", "_lent"},  # holds the memory that engines read
+    "TokenLearner": {"_lent"},
+    "Adam": {"_init_group", "add_param_group", "zero_grad", "state_dict", "load_state_dict"},  # without the compiler
+    "EightBitAdamW": {"state"},  # as torch's own are loaded
     "ActorModule": {"_forward"},  # which a module is asked to write
     "ControlModule": {"_forward_train"},
     "LanguageModule": {"_forward", "_forward_train"},

@@ -217,7 +217,9 @@ class Exploration(Config):
     """The share of choices that are random: it falls in a line from `begin` to `end`, and stays there."""
 
     begin: Share = 1.0
+    """The share before the first step."""
     end: Share = 0.05
+    """The share after `steps`."""
     steps: PositiveInt = 10_000
     """Environment steps until `end`."""
 

@@ -27,7 +27,7 @@ ABREAST = 4
 """Curves in a row of the picture."""
 HEAD = """# Zoo
 
-`loomrl bench zoo page=docs/zoo.md` (`pip install 'loomrl[zoo]'`) trains `experiments/control/ROW.yaml` beside \
+`loomrl bench zoo page=docs/zoo.md` (`pip install 'loomrl[zoo]'`) trains `control/ROW` beside \
 Stable-Baselines3 with its zoo's settings, one thread. Return of 100 greedy episodes: the median of the \
 seeds, then each. CPU seconds: the process until training ends. `zoo.json` has more.
 
