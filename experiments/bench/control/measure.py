@@ -44,7 +44,8 @@ class ControlSize:
 
 FULL = ControlSize(rounds=3, steps={"ppo": 40_960, "sac": 600, "array": 393_216, "slow": 8192})
 QUICK = ControlSize(rounds=1, steps={"ppo": 1024, "sac": 20})
-BEFORE = {"ppo": 4096, "sac": 400, "array": 131_072, "slow": 1024}
+BEFORE = {"ppo": 4096, "sac": 2000, "array": 131_072, "slow": 1024}
+"""Steps before those that are measured; after some 800 an optimizer of SAC has met denormal numbers."""
 
 
 def measure(size: ControlSize) -> dict[str, Any]:
