@@ -51,19 +51,12 @@ def open_training(
 
         assert isinstance(experiment, Experiment)
         return RewardTraining.opened(experiment, run, db, clock=clock)
-    config = open_algorithm(experiment, run=run)
-    if isinstance(experiment, ControlExperiment):
-        from loomrl.experiments.train_control import ControlTraining, fixed_threads
-
-        with fixed_threads(experiment.learners.threads):
-            algo = config.build_algo()
-        try:
-            return ControlTraining.opened(algo, experiment, run, db, clock=clock, taken=taken)
-        except BaseException:
-            algo.stop()
-            raise
-    algo = config.build_algo()
+    algo = _build(experiment, run)
     try:
+        if isinstance(experiment, ControlExperiment):
+            from loomrl.experiments.train_control import ControlTraining
+
+            return ControlTraining.opened(algo, experiment, run, db, clock=clock, taken=taken)
         if taken is not None:
             algo.take_over(taken["folder"])
             algo.keep()
@@ -71,6 +64,16 @@ def open_training(
         algo.stop()
         raise
     return algo  # type: ignore[no-any-return]
+
+
+def _build(experiment: AnyExperiment, run: str) -> Any:
+    config = open_algorithm(experiment, run=run)
+    if not isinstance(experiment, ControlExperiment):
+        return config.build_algo()
+    from loomrl.experiments.train_control import fixed_threads
+
+    with fixed_threads(experiment.learners.threads):
+        return config.build_algo()
 
 
 def reporter_of(training: Training, experiment: AnyExperiment, db: LoomDB) -> Reporter:

@@ -128,6 +128,7 @@ def _measure(name: str, given: Mapping[str, Any], *, quick: bool) -> Mapping[str
     """The figures of a benchmark."""
     module = importlib.import_module(f"loomrl.experiments.bench.{BENCHMARKS[name][0]}")
     size = module.QUICK if quick else module.FULL
+    page = None if given.get("page") is None else Path(given["page"])
     match name:
         case "language" if given.get("gpu") and not quick:
             from loomrl.experiments.bench.model import HALF_BILLION
@@ -137,12 +138,8 @@ def _measure(name: str, given: Mapping[str, Any], *, quick: bool) -> Mapping[str
             return _figures(module, size, litellm=str(given.get("litellm", "")))
         case "loop":
             tellings = (module.SHOWN, module.CONTROL) if given.get("control") else (module.SHOWN,)
-            page = given.get("page")
-            page = None if page is None else Path(page)
             return _figures(module, size, seeds=given.get("seeds", [1]), tellings=tellings, page=page)
         case "zoo":
-            page = given.get("page")
-            page = None if page is None else Path(page)
             return _figures(module, size, only=given.get("only", ()), seeds=given.get("seeds", ()), page=page)
         case "envs":
             return _figures(module, size, only=given.get("only", ()))

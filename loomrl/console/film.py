@@ -1,7 +1,7 @@
 """Films of episodes of control: of a training's last version, or of an evaluation, with their steps as charts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -36,13 +36,13 @@ def add_to(pages: Pages) -> None:
 
 def film_of_version(db: LoomDB, version: PolicyVersion) -> ShownFilm | None:
     """The film in the version's checkpoint, if there is one."""
-    return _shown(_of_version(db, version, STEPS), policy=version.id)
+    return _film_at({"policy": version.id}, _of_version(db, version, STEPS))
 
 
 def film_of_run(db: LoomDB, run: Run) -> ShownFilm | None:
     """The film of a training's last version; of an evaluation, the one in its folder, if this machine has it."""
     last = POLICIES.latest(db, run=run.id, limit=1)
-    return film_of_version(db, last[0]) if last else _shown(_of_run(run, STEPS), run=run.id)
+    return film_of_version(db, last[0]) if last else _film_at({"run": run.id}, _of_run(run, STEPS))
 
 
 def _of_version(db: LoomDB, version: PolicyVersion, file: str) -> bytes | None:
@@ -62,7 +62,8 @@ def _of_run(run: Run, file: str) -> bytes | None:
         return None
 
 
-def _shown(steps: bytes | None, **which: str) -> ShownFilm | None:
+def _film_at(query: Mapping[str, str], steps: bytes | None) -> ShownFilm | None:
+    """The film that the page finds by `query`; None if no steps of it are kept."""
     if steps is None:
         return None
     episode = FilmedEpisode.parse(json.loads(steps), origin=STEPS)
@@ -78,7 +79,7 @@ def _shown(steps: bytes | None, **which: str) -> ShownFilm | None:
         for name, columns in lines.items()
         if columns
     ]
-    return ShownFilm(f"/film.gif?{urlencode(which)}", episode, charts)
+    return ShownFilm(f"/film.gif?{urlencode(query)}", episode, charts)
 
 
 def _gif(visit: PageRequest) -> Response:

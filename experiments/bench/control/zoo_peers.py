@@ -4,6 +4,21 @@
 
 from typing import Any
 
+MINIGRID: dict[str, Any] = {
+    "kind": "ppo",
+    "steps": 100000,
+    "environments": 8,
+    "normalize": True,
+    "settings": {
+        "n_steps": 128,
+        "batch_size": 64,
+        "gae_lambda": 0.95,
+        "gamma": 0.99,
+        "n_epochs": 10,
+        "ent_coef": 0.0,
+        "learning_rate": 0.00025,
+    },
+}
 PEERS: dict[str, dict[str, Any]] = {
     "cartpole": {
         "kind": "ppo",
@@ -146,36 +161,8 @@ PEERS: dict[str, dict[str, Any]] = {
         },
     },
     "ant": {"kind": "ppo", "steps": 1000000, "normalize": True},
-    "minigrid_empty": {
-        "kind": "ppo",
-        "steps": 100000,
-        "environments": 8,
-        "normalize": True,
-        "settings": {
-            "n_steps": 128,
-            "batch_size": 64,
-            "gae_lambda": 0.95,
-            "gamma": 0.99,
-            "n_epochs": 10,
-            "ent_coef": 0.0,
-            "learning_rate": 0.00025,
-        },
-    },
-    "minigrid_doorkey": {
-        "kind": "ppo",
-        "steps": 100000,
-        "environments": 8,
-        "normalize": True,
-        "settings": {
-            "n_steps": 128,
-            "batch_size": 64,
-            "gae_lambda": 0.95,
-            "gamma": 0.99,
-            "n_epochs": 10,
-            "ent_coef": 0.0,
-            "learning_rate": 0.00025,
-        },
-    },
+    "minigrid_empty": MINIGRID,
+    "minigrid_doorkey": MINIGRID,
     "taxi": {"kind": "ppo"},
     "frozen_lake": {"kind": "ppo"},
     "cliff_walking": {"kind": "ppo"},

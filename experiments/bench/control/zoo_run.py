@@ -6,13 +6,14 @@ CPU seconds are all from the start of the process to the end of training.
 
 import json
 import sys
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import open_environment
+from loomrl.control.play import Scripted
 from loomrl.experiments.bench.control.contender import cpu_s, peak_mb
 from loomrl.experiments.bench.control.zoo_peers import PEERS
 
@@ -79,24 +80,9 @@ def sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> tuple[Any, int, 
         return True
 
     model.learn(steps, callback=look)
-    return _Played(model, environments if peer.get("normalize") else None), model.num_timesteps, curve
-
-
-class _Played:
-    """A model of Stable-Baselines3 as a policy of ours, greedy."""
-
-    def __init__(self, model: Any, normalized: Any) -> None:
-        self._model = model
-        self._normalized = normalized
-
-    def begin(self, environments: Any, *, seed: int) -> None:
-        """Does nothing."""
-
-    def act_batch(self, observations: Any, *, state: Any = None) -> Any:
-        """The actions with the highest probability."""
-        if self._normalized is not None:
-            observations = self._normalized.normalize_obs(observations)
-        return self._model.predict(observations, deterministic=True)[0]
+    normalize = environments.normalize_obs if peer.get("normalize") else lambda observations: observations
+    policy = Scripted(lambda observations: model.predict(normalize(observations), deterministic=True)[0])
+    return policy, model.num_timesteps, curve
 
 
 def _schedule(value: Any) -> Any:
@@ -125,12 +111,8 @@ def run(who: str, row: str, seed: int, steps: int | None) -> dict[str, Any]:
     peer = PEERS[row]
     if steps is not None:
         experiment = experiment.override({"train.steps": steps, "evaluation.episodes": 2})
-        peer |= {"steps": steps}
-    train: dict[str, Callable[[], tuple[Any, int, Curve]]] = {
-        "ours": lambda: ours(experiment),
-        "sb3": lambda: sb3(experiment, peer),
-    }
-    policy, taken, curve = train[who]()
+        peer = {**peer, "steps": steps}
+    policy, taken, curve = {"ours": ours, "sb3": partial(sb3, peer=peer)}[who](experiment)
     spent = cpu_s()
     outcome = play_evaluation(policy, experiment)
     return {
