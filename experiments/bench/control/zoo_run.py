@@ -6,6 +6,7 @@ CPU seconds are all from the start of the process to the end of training.
 
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -112,7 +113,9 @@ def run(who: str, row: str, seed: int, steps: int | None) -> dict[str, Any]:
     if steps is not None:
         experiment = experiment.override({"train.steps": steps, "evaluation.episodes": 2})
         peer = {**peer, "steps": steps}
-    policy, taken, curve = {"ours": ours, "sb3": partial(sb3, peer=peer)}[who](experiment)
+    train: dict[str, Callable[[ControlExperiment], tuple[Any, int, Curve]]]
+    train = {"ours": ours, "sb3": partial(sb3, peer=peer)}
+    policy, taken, curve = train[who](experiment)
     spent = cpu_s()
     outcome = play_evaluation(policy, experiment)
     return {
