@@ -228,6 +228,8 @@ def _explain(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Iterato
     except LoomError:
         raise
     except Exception as error:
+        has_module = isinstance(error, gymnasium.error.NameNotFound) and ":" in label(choice)
+        remedy = f" A class is given as {{kind: custom, entry_point: {label(choice)}}}." if has_module else ""
         raise ConfigError(
-            f"environment {label(choice)!r} with {dict(settings)} cannot be made: {type(error).__name__}: {error}"
+            f"environment {label(choice)!r} with {dict(settings)} cannot be made: {type(error).__name__}: {error}{remedy}"
         ) from error
