@@ -230,6 +230,5 @@ def _explain(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Iterato
     except Exception as error:
         has_module = isinstance(error, gymnasium.error.NameNotFound) and ":" in label(choice)
         remedy = f" A class is given as {{kind: custom, entry_point: {label(choice)}}}." if has_module else ""
-        raise ConfigError(
-            f"environment {label(choice)!r} with {dict(settings)} cannot be made: {type(error).__name__}: {error}{remedy}"
-        ) from error
+        why = f"{type(error).__name__}: {error}{remedy}"
+        raise ConfigError(f"environment {label(choice)!r} with {dict(settings)} cannot be made: {why}") from error
