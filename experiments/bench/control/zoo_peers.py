@@ -60,6 +60,7 @@ PEERS: dict[str, dict[str, Any]] = {
         "kind": "sac",
         "steps": 50000,
         "published": 94.7,
+        "timed": 8192,
         "settings": {
             "learning_rate": 0.0003,
             "buffer_size": 50000,
@@ -106,7 +107,13 @@ PEERS: dict[str, dict[str, Any]] = {
             "clip_range": 0.18,
         },
     },
-    "pendulum": {"kind": "sac", "steps": 20000, "published": -157.0, "settings": {"learning_rate": 0.001}},
+    "pendulum": {
+        "kind": "sac",
+        "steps": 20000,
+        "published": -157.0,
+        "timed": 4000,
+        "settings": {"learning_rate": 0.001},
+    },
     "pendulum_ppo": {
         "kind": "ppo",
         "steps": 100000,
