@@ -334,12 +334,12 @@ class ArrayRunner(SingleAgentEnvRunner):
             raise EpisodeError(stuck_in(str(self.config.env), int(n), int(step)))
 
     def _refuse_nan(self, seen_T: NDArray[Any], rewards: NDArray[np.float32]) -> None:
-        what = "reward" if not np.isfinite(rewards).all() else "observation"
-        if what == "observation" and (seen_T.dtype.kind != "f" or np.isfinite(seen_T).all()):
+        what = "a reward" if not np.isfinite(rewards).all() else "an observation"
+        if what == "an observation" and (seen_T.dtype.kind != "f" or np.isfinite(seen_T).all()):
             return
         whose = unfinite(self.pays, rewards) if self.pays else ""
         raise EpisodeError(
-            f"environment {self.config.env}: a {what} is not a finite number{whose}. Nothing was learnt from "
+            f"environment {self.config.env}: {what} is not a finite number{whose}. Nothing was learnt from "
             "these steps. Look for a division by zero or a missing bound in the environment."
         )
 
