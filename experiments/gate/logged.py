@@ -63,7 +63,7 @@ def check_logged_sessions(name: str, parties: Parties, suite: Suite, db: LoomDB)
             "it leaves out nothing can be learnt. Serve with a temperature above 0 and top_p=1."
         )
     left: Counter[str] = Counter()
-    rows = _rows(read_rows(db, dataset.id), parties.challenger, source.version, db, left)
+    rows = usable_rows(read_rows(db, dataset.id), parties.challenger, source.version, db, left)
     candidate = _scorer(parties.challenger, suite, db)
     baseline = _scorer(parties.baseline, suite, db)
     with Contents(db.location) as contents:
@@ -75,7 +75,7 @@ def check_logged_sessions(name: str, parties: Parties, suite: Suite, db: LoomDB)
 # -- what can be used ------------------------------------------------------------------------------------------------
 
 
-def _rows(
+def usable_rows(
     rows: Sequence[DatasetRow], challenger: Party, server: str, db: LoomDB, left: Counter[str]
 ) -> Iterator[DatasetRow]:
     """The rows that the baseline alone answered, and of which the candidate has learnt nothing."""

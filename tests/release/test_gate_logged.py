@@ -1,6 +1,7 @@
 """Candidates judged from logs, against counted values: tables by arithmetic, a tiny model by all its tokens."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,22 +14,27 @@ from numpy.typing import NDArray
 from transformers import LlamaForCausalLM
 
 from loomrl.algorithms.language.build import build_reading
-from loomrl.config import Architecture, DataSelection, LanguagePolicy, Sampling
+from loomrl.config import Architecture, DataSelection, Experiment, LanguagePolicy, Sampling
 from loomrl.config.suite import LanguageSuite
 from loomrl.errors import ConfigError, DataError
 from loomrl.experiments.gate.judge import judge_version
-from loomrl.experiments.gate.logged import check_logged_sessions
-from loomrl.experiments.gate.party import find_parties
+from loomrl.experiments.gate.logged import check_logged_sessions, usable_rows
+from loomrl.experiments.gate.party import Party, find_parties
 from loomrl.feedback.dataset import freeze
 from loomrl.inference.chat import Transcript
 from loomrl.inference.engine import Request
 from loomrl.inference.policy import Voice, open_voice
 from loomrl.release.gate.check import CheckState, GateCheck
 from loomrl.release.gate.logged import EFFECTIVE, LoggedSession, check_sessions, difference_of, value_of
+from loomrl.run.record import begin_run
+from loomrl.serving.call import Drawing
+from loomrl.serving.recording.trajectory import drawn_by_callers
 from loomrl.store import open_store
+from loomrl.store.datasets import read_rows
 from loomrl.types import End, Message, Reward, Source, Task, Tokens, Trajectory, Turn
 from tests.algorithms.language_support import QUIET
 from tests.feedback.served_support import ENDPOINT, reward, store, url
+from tests.feedback.test_dataset import fill, session, version
 from tests.release.gate_support import suite
 
 Floats = NDArray[np.float64]
@@ -175,10 +181,19 @@ def test_a_ratio_that_is_almost_infinite_makes_no_false_proof() -> None:
     assert check_sessions("log", log, {}, error_rate=0.05).state is CheckState.NOT_APPLICABLE
 
 
+SERVED = "served"
+
 # -- a tiny model ----------------------------------------------------------------------------------------------------
 
 SESSIONS = 360
-SERVED = "served"
+UNUSABLE: dict[int, tuple[str, dict[str, Any]]] = {
+    3: ("drawn otherwise than by one temperature", {"drawn": [{"temperature": 0.0}]}),
+    4: ("drawn otherwise than by one temperature", {"drawn": [{"top_p": 0.9}]}),
+    5: ("drawn otherwise than by one temperature", {"drawn": [{}, {"temperature": 0.5}]}),
+    6: ("answered by other versions", {"versions": [SERVED, "another"]}),
+}
+"""Sessions by their number: why they are left out, and what is on record of them."""
+UNJUDGED = 8
 
 
 @dataclass(frozen=True)
@@ -231,7 +246,7 @@ async def serve(voice: Voice, number: int) -> Trajectory:
         reward=Reward(),
         group=f"s{number}",
         source=Source.PRODUCTION,
-        extra={"session": {"versions": [SERVED], "drawn": [{}]}},
+        extra={"session": {"versions": [SERVED], "drawn": [{}]} | UNUSABLE.get(number, ("", {}))[1]},
     )
 
 
@@ -264,7 +279,7 @@ def production(tmp_path_factory: pytest.TempPathFactory) -> Production:
     worth_SV = (new_SV < old_SV).astype(float)  # what the candidate says less often was right
     said_S = [int(one.turns[0].tokens.ids_T[-1]) for one in attempts if one.turns[0].tokens is not None]
     with open_store(url(folder)) as db:
-        reward(db, {one.id: worth_SV[at, said_S[at]] for at, one in enumerate(attempts)})
+        reward(db, {one.id: worth_SV[at, said_S[at]] for at, one in enumerate(attempts) if at != UNJUDGED})
         selection = DataSelection.parse({"endpoints": [ENDPOINT], "holdout": 0.95, "parent": str(folder / SERVED)})
         dataset = freeze(db, url(folder), selection, now=4.0)
     change = float(((new_SV - old_SV) * worth_SV).sum(-1).mean())
@@ -286,7 +301,10 @@ def test_candidate_of_a_tiny_model_is_refused_from_logs_by_a_value_that_can_be_c
     assert production.change < -0.05
     assert whole["low"] <= production.change <= whole["high"]
     assert single["effective"] > whole["effective"] >= EFFECTIVE
-    assert sum(found.figures["left_out"].values()) + found.figures["sessions"] == SESSIONS
+    left = found.figures["left_out"]
+    assert sum(left.values()) + found.figures["sessions"] == SESSIONS
+    assert left.keys() >= {"without a reward", *(why for why, _ in UNUSABLE.values())}
+    assert left["drawn otherwise than by one temperature"] == 3
     same = check(production, str(production.folder / SERVED))
     assert same.state is CheckState.PASSED
     assert same.figures["differences"][0]["effective"] == pytest.approx(same.figures["sessions"], rel=1e-3)
@@ -300,6 +318,28 @@ def test_record_of_another_version_is_refused_by_the_probabilities(production: P
         target.symlink_to(production.folder / "candidate")
     with pytest.raises(DataError, match="other probabilities than are on record"):
         check(production, production.candidate, against=f"other/{SERVED}")
+
+
+def test_sessions_that_the_candidate_learnt_from_are_left_out(store_url: str) -> None:
+    fill(store_url, *(session(f"s{number}") for number in range(5)))
+    with open_store(store_url) as db:
+        for run in ("r", "other"):
+            begin_run(db, Experiment(name=run), {}, id=run, kind="train")
+        version(db, 3)
+        selection = DataSelection.parse({"endpoints": [ENDPOINT], "holdout": 0.0, "parent": "r/3"})
+        made = freeze(db, store_url, selection, now=4.0)
+        version(db, 0, run="other", parent="r/3", dataset=made.id)
+        rows = read_rows(db, made.id)
+        left: Counter[str] = Counter()
+        assert not list(usable_rows(rows, Party("other/0", version="other/0"), "r/3", db, left))
+        assert left == {"learnt by the candidate": 5}
+        assert list(usable_rows(rows, Party("r/3", version="r/3"), "r/3", db, left)) == rows
+
+
+def test_settings_that_callers_gave_are_kept_with_the_session() -> None:
+    plain, cold = Drawing(), Drawing(temperature=0.0, top_p=1.0)
+    assert drawn_by_callers([plain, cold, plain]) == [{}, {"temperature": 0.0}]
+    assert drawn_by_callers([Drawing(top_p=0.5)]) == [{"top_p": 0.5}]
 
 
 @QUIET
