@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure, staleness
-from loomrl.algorithms.language.passes import DataPasses
+from loomrl.algorithms.language.passes import DataPasses, place_in_pass
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.served.item import ServedItem, batches, items_of
 from loomrl.algorithms.language.served.lesson import Teacher
@@ -116,6 +116,10 @@ class ServedCollector(DataPasses):
     def planned(self) -> int:
         return len(self._plan)
 
+    @override
+    def learnt_in(self, update: int) -> Sequence[object]:
+        return self._plan[update]
+
     def collect(self, policy: LanguagePolicy, clock: Phases) -> tuple[list[Group], dict[str, float]]:
         """The trajectories of this update by domain, with their frozen rewards, and their metrics.
 
@@ -150,13 +154,15 @@ class ServedCollector(DataPasses):
 
     def _pass(self, items: Sequence[ServedItem], epoch: int) -> list[list[ServedItem]]:
         """The batches of one pass over the items."""
-        rng = np.random.default_rng([self.experiment.seed, epoch])
         group = self.experiment.rollout.group_size if self._compares else 1
 
         def age(item: ServedItem) -> int:
             return self._age(item.answers[0].row) if self._compares else 0
 
-        return batches(items, size=self._settings.batch, group=group, rng=rng, age=age)
+        def place(item: ServedItem) -> bytes:
+            return place_in_pass(self.experiment.seed, epoch, item.key)
+
+        return batches(items, size=self._settings.batch, group=group, place=place, age=age)
 
     def _age(self, row: DatasetRow) -> int:
         age = self._ancestry.age(row.versions)
