@@ -269,7 +269,7 @@ class _Planner:
                 continue
             needed.setdefault(version.run, []).append(version)
             parent = RUNS.require(self._db, version.run).parent_policy
-            if parent in learnt:
+            if parent is not None and parent in learnt:
                 waiting.append(learnt[parent])
         ordered = sorted(needed, key=lambda run: RUNS.require(self._db, run).started_at)
         return tuple(self._replay(run, needed[run], learnt, untouched) for run in ordered)

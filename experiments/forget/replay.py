@@ -34,7 +34,7 @@ def make_again(db: LoomDB, store_url: str, plan: WeightPlan, replay: Replay, mad
 def _experiment(db: LoomDB, store_url: str, plan: WeightPlan, replay: Replay, made: Mapping[str, str]) -> AnyExperiment:
     """The run's experiment, on the data without the rows and from the version without the people."""
     instead = {each.dataset: each.without for each in plan.datasets}
-    if replay.parent in made:
+    if replay.parent is not None and replay.parent in made:
         instead[replay.parent] = made[replay.parent]
     experiment = load_experiment(RUNS.require(db, replay.run)).override({"store_url": store_url})
     return substitute(experiment, instead)

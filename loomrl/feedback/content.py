@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,24 @@ from numpy.typing import NDArray
 
 from loomrl.canonical import canonical_json
 from loomrl.config import HubConfig
-from loomrl.errors import CorruptPayload, DataError
+from loomrl.errors import ArtifactError, CorruptPayload, DataError
 from loomrl.feedback.contamination import normalise
 from loomrl.hub import Hub, open_hub
 from loomrl.process import Closing
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.recording.trajectory import FAMILY
-from loomrl.store import beside
+from loomrl.serving.retention.archive import ids_in, read_file
+from loomrl.store import beside, open_store
+from loomrl.store.archives import list_files
 from loomrl.store.datasets import DatasetRow
 from loomrl.store.db import is_there
 from loomrl.types import Tokens, Trajectory, Turn
 
 log = redacted_logger(__name__)
+
+
+OF_ENDPOINT = "endpoint-"
+"""Beginning of the names of endpoints' hubs."""
 
 
 class Contents(Closing):
@@ -31,6 +38,8 @@ class Contents(Closing):
         self._url = store_url
         self._open = ExitStack()
         self._hubs: dict[str, Hub] = {}
+        self._files: dict[str, dict[str, str]] = {}
+        """Endpoint → its archived trajectories and their files."""
 
     def hub(self, name: str) -> Hub:
         """The hub of this name; a DataError if there is none."""
@@ -44,15 +53,18 @@ class Contents(Closing):
         return self._hubs[name]
 
     def read(self, row: DatasetRow) -> Trajectory | None:
-        """The row's trajectory; None if it has been deleted or damaged since. A DataError if it is another one now."""
+        """The row's trajectory, from the hub or the archive; None if it has been deleted or damaged since. A DataError
+        if it is another one now.
+        """
         try:
             found = self.hub(row.hub).read(row.position - 1, limit=1)
         except CorruptPayload as error:
             log.error("trajectory %s in hub %s cannot be read: %s", row.trajectory, row.hub, error)
             return None
-        if not found or found[0][1].id != row.trajectory:
+        is_there = found and found[0][1].id == row.trajectory
+        trajectory = found[0][1] if is_there else self._archived(row)
+        if trajectory is None:
             return None
-        trajectory = found[0][1]
         if fingerprint(trajectory) != row.sha256:
             raise DataError(
                 f"trajectory {row.trajectory!r} in hub {row.hub!r} is not what was frozen (SHA-256). A trajectory is "
@@ -60,9 +72,37 @@ class Contents(Closing):
             )
         return trajectory
 
+    def _archived(self, row: DatasetRow) -> Trajectory | None:
+        """The row's trajectory if it moved from the endpoint's hub into a file."""
+        endpoint = row.hub.removeprefix(OF_ENDPOINT)
+        if endpoint == row.hub:
+            return None
+        if endpoint not in self._files:
+            self._files[endpoint] = self._index(endpoint)
+        try:
+            return self._in_file(endpoint, row)
+        except ArtifactError:  # written anew since, without a person
+            self._files[endpoint] = self._index(endpoint)
+            return self._in_file(endpoint, row)
+
+    def _index(self, endpoint: str) -> dict[str, str]:
+        with open_store(self._url) as db:
+            kept = [file.url for file in list_files(db, endpoint) if file.state == "kept"]
+        return {id: url for url in kept for id in ids_in(url)}
+
+    def _in_file(self, endpoint: str, row: DatasetRow) -> Trajectory | None:
+        url = self._files[endpoint].get(row.trajectory)
+        return None if url is None else _trajectories_in(url).get(row.trajectory)
+
     def close(self) -> None:
         """Close the hubs."""
         self._open.close()
+
+
+@lru_cache(4)
+def _trajectories_in(url: str) -> Mapping[str, Trajectory]:
+    """The trajectories of an archived file by id."""
+    return {one.id: one for one in read_file(url)}
 
 
 def turns_of(attempt: Trajectory) -> Iterator[Turn]:

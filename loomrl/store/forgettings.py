@@ -82,6 +82,15 @@ def find_rows(source: Source, trajectories: Collection[str]) -> dict[str, list[D
     return found
 
 
+def list_replaced(source: Source) -> list[tuple[str, str, int]]:
+    """Each run that was made again, the run in its place, and its last version that was replaced; the latest first."""
+    return [
+        (replay["run"], replay["into"], max(int(version.rpartition("/")[2]) for version in replay["targets"]))
+        for one in FORGETTINGS.latest(source, limit=MOST)
+        for replay in one.plan["replays"]
+    ]
+
+
 def find_learners(source: Source, untouched: Mapping[str, int]) -> dict[str, PolicyVersion]:
     """The versions, by id, that learnt from rows of people, and those that descend from such.
 

@@ -26,6 +26,7 @@ from loomrl.gym.task_mixture import TaskMixture
 from loomrl.store import LoomDB
 from loomrl.store.datasets import Dataset, DatasetRow, find_dataset, read_rows
 from loomrl.store.feedback import feedback_of
+from loomrl.store.forgettings import list_replaced
 from loomrl.store.policies import lineage
 from loomrl.telemetry.metric import Metric
 from loomrl.types import NO_VERSION, Failure, Feedback, Group, Reward, Tokens, Trajectory, Turn
@@ -33,7 +34,10 @@ from loomrl.types import NO_VERSION, Failure, Feedback, Group, Reward, Tokens, T
 
 @dataclass(frozen=True, slots=True)
 class Ancestry:
-    """The runs behind a policy: `ages[run]` is the age of that run's version 0."""
+    """The runs behind a policy: `ages[run]` is the age of that run's version 0.
+
+    A run that was made again without people stands for the one that it replaced, which answered at the time.
+    """
 
     ages: dict[str, int]
     newest: dict[str, int]
@@ -56,6 +60,10 @@ class Ancestry:
                 behind += number
                 ages[run] = behind
                 newest[run] = number
+        for run, into, last in list_replaced(db):
+            if into in ages:
+                ages.setdefault(run, ages[into])
+                newest.setdefault(run, last)
         return Ancestry(ages, newest)
 
     def age(self, versions: Iterable[str]) -> int | None:
@@ -76,7 +84,7 @@ class Ancestry:
         return replace(tokens, versions_T=versions_T)
 
     def _age(self, run: str, number: int) -> int | None:
-        return self.ages[run] - number if number <= self.newest.get(run, -1) else None
+        return max(0, self.ages[run] - number) if number <= self.newest.get(run, -1) else None
 
 
 def _split(version: str) -> tuple[str, int]:
