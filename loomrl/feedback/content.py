@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,14 @@ from numpy.typing import NDArray
 
 from loomrl.canonical import canonical_json
 from loomrl.config import HubConfig
-from loomrl.errors import ArtifactError, CorruptPayload, DataError
+from loomrl.errors import CorruptPayload, DataError
 from loomrl.feedback.contamination import normalise
 from loomrl.hub import Hub, open_hub
 from loomrl.process import Closing
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.recording.trajectory import FAMILY
 from loomrl.serving.retention.archive import ids_in, read_file
-from loomrl.store import beside, open_store
+from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import list_files
 from loomrl.store.datasets import DatasetRow
 from loomrl.store.db import is_there
@@ -29,6 +28,8 @@ log = redacted_logger(__name__)
 
 OF_ENDPOINT = "endpoint-"
 """Beginning of the names of endpoints' hubs."""
+FILES = 4
+"""Archived files in memory at a time."""
 
 
 class Contents(Closing):
@@ -38,8 +39,11 @@ class Contents(Closing):
         self._url = store_url
         self._open = ExitStack()
         self._hubs: dict[str, Hub] = {}
-        self._files: dict[str, dict[str, str]] = {}
-        """Endpoint → its archived trajectories and their files."""
+        self._db: LoomDB | None = None
+        self._ids: dict[str, frozenset[str]] = {}
+        """Archived file → the ids of its trajectories."""
+        self._read: dict[str, dict[str, Trajectory]] = {}
+        """The archived files that were read last."""
 
     def hub(self, name: str) -> Hub:
         """The hub of this name; a DataError if there is none."""
@@ -73,36 +77,26 @@ class Contents(Closing):
         return trajectory
 
     def _archived(self, row: DatasetRow) -> Trajectory | None:
-        """The row's trajectory if it moved from the endpoint's hub into a file."""
+        """The row's trajectory if it moved into a file; a file that has lost a person is another one."""
         endpoint = row.hub.removeprefix(OF_ENDPOINT)
         if endpoint == row.hub:
             return None
-        if endpoint not in self._files:
-            self._files[endpoint] = self._index(endpoint)
-        try:
-            return self._in_file(endpoint, row)
-        except ArtifactError:  # written anew since, without a person
-            self._files[endpoint] = self._index(endpoint)
-            return self._in_file(endpoint, row)
-
-    def _index(self, endpoint: str) -> dict[str, str]:
-        with open_store(self._url) as db:
-            kept = [file.url for file in list_files(db, endpoint) if file.state == "kept"]
-        return {id: url for url in kept for id in ids_in(url)}
-
-    def _in_file(self, endpoint: str, row: DatasetRow) -> Trajectory | None:
-        url = self._files[endpoint].get(row.trajectory)
-        return None if url is None else _trajectories_in(url).get(row.trajectory)
+        if self._db is None:
+            self._db = self._open.enter_context(open_store(self._url))
+        kept = {file.url for file in list_files(self._db, endpoint) if file.state == "kept"}
+        for url in kept - self._ids.keys():
+            self._ids[url] = frozenset(ids_in(url))
+        url = next((url for url in kept if row.trajectory in self._ids[url]), None)
+        if url is None:
+            return None
+        if url not in self._read:
+            self._read = dict([*self._read.items()][1 - FILES :])
+            self._read[url] = {one.id: one for one in read_file(url)}
+        return self._read[url].get(row.trajectory)
 
     def close(self) -> None:
         """Close the hubs."""
         self._open.close()
-
-
-@lru_cache(4)
-def _trajectories_in(url: str) -> Mapping[str, Trajectory]:
-    """The trajectories of an archived file by id."""
-    return {one.id: one for one in read_file(url)}
 
 
 def turns_of(attempt: Trajectory) -> Iterator[Turn]:

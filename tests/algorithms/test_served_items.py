@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.algorithms.language.passes import place_in_pass
+from loomrl.algorithms.language.passes import DataPasses, place_in_pass
 from loomrl.algorithms.language.served.collector import Ancestry
 from loomrl.algorithms.language.served.item import ServedAnswer, ServedItem, batches, items_of
 from loomrl.algorithms.language.served.lesson import sample_answer, sample_correction, sample_threads, swap_answers
-from loomrl.config import DPO, KTO, RAFT, RLOO
-from loomrl.errors import DataError
+from loomrl.config import DPO, KTO, RAFT, RLOO, Experiment
+from loomrl.errors import ConfigError, DataError
 from loomrl.inference.chat import ChatTemplate
+from loomrl.store import open_store
 from loomrl.store.datasets import DatasetRow
+from loomrl.store.forgettings import FORGETTINGS, Forgetting
 from loomrl.types import End, Feedback, Message, Reward, Task, Tokens, Trajectory, Turn
 from tests.inference.sample_models import tiny_tokenizer
+from tests.store.test_forgettings import made
 
 
 def places(seed: int) -> Callable[[ServedItem], bytes]:
@@ -186,6 +190,27 @@ def test_age_counts_versions_through_the_runs_behind_a_policy() -> None:
     assert LINE.age(["other/1"]) is None
     assert LINE.age(["new/5", "other/1"]) is None
     assert LINE.age([]) is None
+
+
+def test_run_that_was_made_again_stands_for_the_one_that_answered(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        made(db, "base", 0, 3)
+        made(db, "first", 0, 8, parent="base/3")
+        made(db, "anew", 0, 7, parent="base/3")
+        plan = {"replays": [{"run": "first", "into": "anew", "targets": {"first/8": 7}}]}
+        FORGETTINGS.append(db, [Forgetting(id="f", endpoint="e", people=(), plan=plan, created_at=1.0)])
+        ancestry = Ancestry.of(db, "anew/7", None)
+    assert [ancestry.age([one]) for one in ("anew/7", "first/8", "first/5", "base/3", "base/0")] == [0, 0, 2, 7, 10]
+    assert ancestry.age(["first/9"]) is None
+
+
+def test_checkpoint_of_another_order_is_not_gone_on_from() -> None:
+    experiment = Experiment.parse({"name": "x", "data": {"dataset": "d"}, "algorithm": {"kind": "kto"}})
+    passes = DataPasses(experiment, "r", None, about={"dataset": "d"})  # type: ignore[arg-type]
+    passes.load_state_dict({**passes.state_dict(), "done": 3})
+    assert passes.done == 3
+    with pytest.raises(ConfigError, match=r"'r' began when batches were drawn in another order.*another --run"):
+        passes.load_state_dict({"done": 3})
 
 
 def test_tokens_are_dated_as_the_training_counts() -> None:
