@@ -104,9 +104,9 @@ def plan_forgetting(db: LoomDB, store_url: str, endpoint: str, names: Sequence[s
     It stores the data sets without their rows.
     """
     trajectories = spoken(db, endpoint, names)
-    planner = _Planner(db, store_url, trajectories, people_id(endpoint, names))
     rows = find_rows(db, trajectories)
     trained = [id for id, each in rows.items() if any(row.part == "train" for row in each)]
+    planner = _Planner(db, store_url, trajectories, datasets=trained, id=people_id(endpoint, names))
     untouched = {run.id: planner.untouched(run) for run in _runs_on(db, trained)}
     learnt = {
         id: version for id, version in find_learners(db, untouched).items() if version.stage is not Stage.FORGOTTEN
@@ -172,7 +172,10 @@ def _runs_on(db: LoomDB, datasets: Sequence[str]) -> list[Run]:
 class _Planner:
     """Finds what each run has learnt, and what has to be made again."""
 
-    def __init__(self, db: LoomDB, store_url: str, trajectories: Collection[str], id: str) -> None:
+    def __init__(
+        self, db: LoomDB, store_url: str, trajectories: Collection[str], *, datasets: Sequence[str], id: str
+    ) -> None:
+        self._theirs = datasets
         self._db = db
         self._url = store_url
         self._trajectories = trajectories
@@ -215,20 +218,25 @@ class _Planner:
 
     def _without(self, run: Run, experiment: Experiment) -> Experiment:
         """The experiment on its data without the rows; a ConfigError if too little is left."""
-        data = experiment.data
-        if data is None or data.dataset is None:
-            return experiment
-        left = self._leave_out(data.dataset)
-        left.runs.add(run.id)
-        if left.train < (1 - SHARE) * left.before:
-            raise ConfigError(
-                f"data set {left.dataset}: {left.before - left.train} of its {left.before} training rows would be "
-                f"left out ({left.gone} of them were deleted before); at most {SHARE:.0%} may be, for the rest makes "
-                "another policy."
-            )
-        changed = substitute(experiment, {left.dataset: left.without})
+        lefts = [self._leave_out(id) for id in self._named(experiment)]
+        for left in lefts:
+            left.runs.add(run.id)
+            if left.train < (1 - SHARE) * left.before:
+                raise ConfigError(
+                    f"data set {left.dataset}: {left.before - left.train} of its {left.before} training rows would be "
+                    f"left out ({left.gone} of them were deleted before); at most {SHARE:.0%} may be, for the rest "
+                    "makes another policy."
+                )
+        changed = substitute(experiment, {left.dataset: left.without for left in lefts})
         assert isinstance(changed, Experiment)
         return changed
+
+    def _named(self, experiment: Experiment) -> list[str]:
+        """The data sets to learn from, and those with their rows whose prompts are tasks."""
+        data = experiment.data
+        own = [] if data is None or data.dataset is None else [data.dataset]
+        text = json.dumps(experiment.plain)
+        return [*own, *(id for id in self._theirs if id not in own and json.dumps(id) in text)]
 
     def _leave_out(self, id: str) -> LeftOut:
         """Store the data set without the rows, and without those that are gone."""

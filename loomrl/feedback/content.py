@@ -84,8 +84,8 @@ class Contents(Closing):
         if self._db is None:
             self._db = self._open.enter_context(open_store(self._url))
         kept = {file.url for file in list_files(self._db, endpoint) if file.state == "kept"}
-        for url in kept - self._ids.keys():
-            self._ids[url] = frozenset(ids_in(url))
+        for new in kept - self._ids.keys():
+            self._ids[new] = frozenset(ids_in(new))
         url = next((url for url in kept if row.trajectory in self._ids[url]), None)
         if url is None:
             return None

@@ -11,7 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from loomrl.algorithms.language.passes import place_in_pass
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, LoomError, RunTaken
+from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.forget.certificate import write_certificate
 from loomrl.experiments.forget.plan import plan_forgetting
 from loomrl.run.version import has_checkpoint
@@ -19,14 +20,16 @@ from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.events import EVENTS
 from loomrl.store.forgettings import FORGETTINGS, spoken
-from loomrl.store.runs import POLICIES
+from loomrl.store.runs import POLICIES, RUNS, RunStatus
 from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import new_metrics
 from loomrl.types import Stage
-from tests.algorithms.language_support import QUIET
+from tests.algorithms.language_support import QUIET, build
+from tests.algorithms.language_support import train as make_updates
+from tests.command_line import typed, typed_json
 from tests.experiments.forget_kills import STAGES, main
-from tests.experiments.forget_support import KEY, bytes_of, forget, frozen, learn, produce, speak
+from tests.experiments.forget_support import KEY, bytes_of, forget, frozen, learn, produce, settings, speak
 from tests.feedback.served_support import ENDPOINT, serve, url
 from tests.forks import FORKS
 
@@ -195,6 +198,66 @@ def test_what_cannot_be_made_again_is_refused_with_the_reason_and_nothing_is_del
     with open_store(url(folder)) as db:
         assert not FORGETTINGS.latest(db)
         assert spoken(db, ENDPOINT, ["ada"]) == set(sessions_of(ADA))
+
+
+def test_command_says_what_it_takes_and_does_it(
+    production: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(production, tmp_path / "production"))
+    learn(folder, "sft", frozen(folder), run="present", **{"train.updates": 2})
+    monkeypatch.chdir(tmp_path)
+    forget_ada = ("people", "forget", "ada", "--endpoint", ENDPOINT, "--store", url(folder))
+    for words, said in (
+        (["--plan"], "--plan has no effect without --weights"),
+        (["--weights"], "--weights needs --key FILE"),
+        (["--weights", "--key", "none.pem"], r"--key=none.pem.*openssl genpkey"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            typed(*forget_ada, *words)
+    told = typed_json(*forget_ada, "--weights", "--plan")
+    assert (told["versions"], told["replays"]) == (["present/2"], []), "it is not served, so nothing is made again"
+    assert "3 sessions, 3 rows of training data in 1 data sets" in typed(*forget_ada, "--weights", "--plan")
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", "key.pem"], check=True, capture_output=True)
+    assert "1 versions learnt from them" in typed(*forget_ada, "--weights", "--key", "key.pem")
+    (file,) = tmp_path.glob("forgetting-*.json")
+    assert json.loads(file.read_text())["retired"] == ["present/2"]
+    with pytest.raises(LoomError, match="'present/2' is never used again"):
+        typed("policies", "export", "present/2", "out", "--store", url(folder))
+
+
+def test_training_on_their_rows_ends_and_its_next_version_does_not_count(production: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(production, tmp_path / "production"))
+    algo = open_algorithm(settings(folder, "sft", frozen(folder)), run="present").build_algo()
+    algo.begin()
+    forget(folder, "ada")
+    with pytest.raises(RunTaken):
+        make_updates(algo)
+    algo.stop()
+    with open_store(url(folder)) as db:
+        assert RUNS.require(db, "present").status is RunStatus.FAILED
+        assert [one.id for one in POLICIES.latest(db, run="present")] == ["present/0"]
+
+
+def test_rollouts_of_a_child_are_played_again_from_what_its_parent_became(production: Path, tmp_path: Path) -> None:
+    def both(folder: Path, without: Sequence[str]) -> str:
+        first = learn(folder, "kto", frozen(folder, without=list(without)), run="first", **{"train.updates": 2})
+        begun = {"parent": first, "algorithm.model.build": None, "train.updates": 2}
+        algo = build(folder, "grpo", run="second", **begun)
+        algo.begin()
+        make_updates(algo)
+        algo.stop()
+        return "second/2"
+
+    folder = Path(shutil.copytree(production, tmp_path / "production"))
+    present = both(folder, ())
+    with open_store(url(folder)) as db:
+        serve(db, present)
+    forget(folder, "ada")
+    never = Path(shutil.copytree(production, tmp_path / "never"))
+    reference = both(never, sessions_of(ADA))
+    with open_store(url(folder)) as db:
+        stable = show_endpoint(db, ENDPOINT).stable.policy
+    assert bytes_of(folder, stable) == bytes_of(never, reference)
 
 
 def test_certificate_is_checked_by_openssl_and_a_changed_one_is_not(production: Path, tmp_path: Path) -> None:
