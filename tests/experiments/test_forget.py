@@ -204,7 +204,7 @@ def test_command_says_what_it_takes_and_does_it(
     production: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(shutil.copytree(production, tmp_path / "production"))
-    learn(folder, "sft", frozen(folder), run="present", **{"train.updates": 2})
+    learn(folder, "sft", frozen(folder), run="present", **{"train.updates": 2, "data.batch": 48})
     monkeypatch.chdir(tmp_path)
     forget_ada = ("people", "forget", "ada", "--endpoint", ENDPOINT, "--store", url(folder))
     for words, said in (
@@ -262,7 +262,7 @@ def test_rollouts_of_a_child_are_played_again_from_what_its_parent_became(produc
 
 def test_certificate_is_checked_by_openssl_and_a_changed_one_is_not(production: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(production, tmp_path / "production"))
-    learn(folder, "sft", frozen(folder), run="present", **{"train.updates": 1})
+    learn(folder, "sft", frozen(folder), run="present", **{"train.updates": 1, "data.batch": 48})
     file = tmp_path / "c.json"
     write_certificate(forget(folder, "ada").certificate, file)
     public = tmp_path / "public.pem"
