@@ -16,7 +16,7 @@ from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.forget.certificate import write_certificate
 from loomrl.experiments.forget.plan import plan_forgetting
 from loomrl.run.version import has_checkpoint
-from loomrl.store import open_store
+from loomrl.store import beside, open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.events import EVENTS
 from loomrl.store.forgettings import FORGETTINGS, spoken
@@ -192,7 +192,7 @@ def test_what_cannot_be_made_again_is_refused_with_the_reason_and_nothing_is_del
         ConfigError, match=r"25 of its 48 training rows would be left out.*at most 50% may be.*Release a"
     ):
         forget(folder, "everybody")
-    (folder / "endpoint-assistant.db").rename(folder / "elsewhere.db")
+    Path(beside(url(folder), "endpoint-assistant").removeprefix("sqlite:///")).rename(folder / "elsewhere.db")
     with pytest.raises(ConfigError, match=r"run 'present' cannot be made again.*there is no hub 'endpoint-assistant'"):
         forget(folder, "ada")
     with open_store(url(folder)) as db:
