@@ -18,6 +18,7 @@ from loomrl.files import write_whole
 from loomrl.release.ledger import latest
 from loomrl.run.version import has_checkpoint, hashes_of
 from loomrl.store import LoomDB
+from loomrl.store.endpoints import list_endpoints
 from loomrl.store.forgettings import Forgetting, find_learners, find_rows, named_policies, version_named
 from loomrl.store.policies import lineage
 from loomrl.store.releases import RELEASES
@@ -90,7 +91,7 @@ def certify(
             }
             for replay in plan.replays
         ],
-        "endpoints": {endpoint: made[version] for endpoint, version in plan.endpoints.items()},
+        "endpoints": {each.name: each.stable.policy for each in list_endpoints(db) if each.name in plan.endpoints},
         "verdicts": {
             endpoint: list(latest(db, endpoint).verdict.reasons)
             for endpoint in plan.endpoints
