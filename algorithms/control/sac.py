@@ -39,7 +39,7 @@ class SACModule(ActorModule):
 
     @override
     def setup(self) -> None:
-        """Build from `model_config`: `network`, `normalize`, `temperature`."""
+        """Build from `model_config`: `network`, `normalize`, `temperature`, `noise`."""
         view = seen(self.observation_space)
         kind = acts(self.action_space)
         network = self.model_config["network"]
@@ -52,6 +52,11 @@ class SACModule(ActorModule):
             raise ConfigError(
                 f"sac needs bounds of every action, {self.action_space} has none. Wrap the environment "
                 "(gymnasium.wrappers.RescaleAction)."
+            )
+        if kind.kind == "discrete" and self.model_config["noise"] != "white":
+            raise ConfigError(
+                f"noise={self.model_config['noise']} has no effect on {self.action_space}: it is of real-valued "
+                "actions. Leave it out."
             )
         self.net = Actor(view, kind, network, normalize=self.model_config["normalize"], squashed=True)
         size, out = (self.net.size + kind.count, 1) if kind.kind == "box" else (self.net.size, kind.sizes[0])
@@ -85,8 +90,9 @@ class SACLearner(ReplayLearner):
         temperature = own.log_temperature.detach().exp()
         error_2B = self._critics_step(batch, drawn, features_B, temperature)
         logp_B = self._actor_step(batch["seen"], features_B, temperature)
-        surplus = (logp_B + self._wanted_entropy(batch["seen"])).mean()
-        self.tend(TEMPERATURE, -own.log_temperature * surplus)
+        if settings.temperature_rate:
+            surplus = (logp_B + self._wanted_entropy(batch["seen"])).mean()
+            self.tend(TEMPERATURE, -own.log_temperature * surplus)
         with torch.no_grad():
             torch._foreach_lerp_(self._targets, self._critics, settings.tau)
         if settings.replay.prioritized is not None:
@@ -184,6 +190,11 @@ class SACConfig(OffPolicyConfig, stock.SACConfig):
         "target_entropy",
     }
 
+    @property
+    @override
+    def noise_color(self) -> str:
+        return str(self.settings.noise)
+
     def __init__(self, algo_class: type | None = None) -> None:
         logging.getLogger(stock.sac.__name__).setLevel(logging.ERROR)  # it recommends the old API stack
         super().__init__(algo_class or SAC)
@@ -220,7 +231,7 @@ class SACConfig(OffPolicyConfig, stock.SACConfig):
         """The module that our learner trains."""
         settings = self.settings
         made = {"network": settings.network, "normalize": settings.normalize_observations}
-        made |= {"temperature": settings.initial_temperature}
+        made |= {"temperature": settings.initial_temperature, "noise": settings.noise}
         return RLModuleSpec(module_class=SACModule, model_config=made)
 
 

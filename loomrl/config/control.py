@@ -192,13 +192,25 @@ class SAC(OffPolicy):
     """Learning rate of the actor."""
     critic_rate: Positive = 3e-4
     """Learning rate of the critics."""
-    temperature_rate: Positive = 3e-4
-    """Learning rate of the temperature."""
+    temperature_rate: NonNegative = 3e-4
+    """Learning rate of the temperature; 0 keeps it as it is."""
     initial_temperature: Positive = 1.0
     """Initial weight of the entropy; it is learnt."""
     target_entropy: float | None = None
     """Entropy to aim at; null means minus the number of action dimensions, or 0.7 of the maximum for discrete
     actions."""
+    noise: Literal["white", "pink"] = "white"
+    """Noise of real-valued actions in rollouts: independent at every step, or pink (1/f), which also pushes one way for
+    long."""
+
+    @model_validator(mode="after")
+    def _entropy_is_aimed_at(self) -> Self:
+        if self.target_entropy is not None and not self.temperature_rate:
+            raise ValueError(
+                f"target_entropy={self.target_entropy:g} has no effect with temperature_rate=0, which keeps the "
+                "temperature: leave one of them out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _network_is_one_that_sac_can_use(self) -> Self:

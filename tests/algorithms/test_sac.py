@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -54,9 +55,29 @@ def test_how_far_actions_go_and_what_critics_explain_are_measured() -> None:
     assert not {Metric.POLICY_SATURATED, Metric.POLICY_DEVIATION} & algo.metrics_of(algo.train()).keys()
 
 
-@pytest.mark.parametrize("n_step", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_resumed_run_ends_as_one_that_never_stopped(n_step: int, tmp_path: Path) -> None:
-    resumed(sac("Pendulum-v1", sample=70, gamma=0.99, n_step=n_step, normalize_observations=True), tmp_path)
+@pytest.mark.parametrize(("n_step", "noise"), [(1, "pink"), pytest.param(3, "white", marks=pytest.mark.slow)])
+def test_a_resumed_run_ends_as_one_that_never_stopped(n_step: int, noise: str, tmp_path: Path) -> None:
+    settings = {"n_step": n_step, "noise": noise, "normalize_observations": True}
+    resumed(sac("Pendulum-v1", sample=70, gamma=0.99, **settings), tmp_path)
+
+
+def test_pink_noise_reaches_the_actions_and_stays_within_their_bounds() -> None:
+    algo = sac("Pendulum-v1", noise="pink", warmup=0).build_algo()
+    (rollout,) = algo.env_runner.sample(num_timesteps=200)
+    free_T = np.arctanh(rollout.actions[:, 0, 0])
+    assert np.corrcoef(free_T[:-1], free_T[1:])[0, 1] > 0.3
+
+
+def test_a_temperature_without_a_rate_stays_as_it_is() -> None:
+    algo = trained(sac(initial_temperature=0.25, temperature_rate=0))
+    assert weights(algo)["log_temperature"].exp() == pytest.approx(0.25)
+    with pytest.raises(ConfigError, match="target_entropy=-1 has no effect with temperature_rate=0"):
+        sac(target_entropy=-1.0, temperature_rate=0).validate()
+
+
+def test_noise_of_choices_is_refused() -> None:
+    with pytest.raises(ConfigError, match="noise=pink has no effect on Discrete"):
+        sac(noise="pink").build_algo()
 
 
 def test_moments_of_a_dead_unit_end_as_zero_and_numbers_outside_the_step_stay_as_they_are() -> None:
