@@ -1,6 +1,6 @@
 """Soft actor–critic. Compare with `dqn.py`: the files differ only where the algorithms do.
 
-Axes: `_B` steps that are drawn, `_A` choices, `_2` the two critics.
+Axes: `_B` steps that are drawn, `_A` choices, `_X` numbers that a critic puts out, `_2` the two critics.
 """
 
 import logging
@@ -35,11 +35,11 @@ OF_MOST = 0.7
 
 
 class SACModule(ActorModule):
-    """A bounded actor, two critics with target networks, and the entropy temperature."""
+    """A bounded actor, two critics, their target networks if there is no batch normalisation, and the temperature."""
 
     @override
     def setup(self) -> None:
-        """Build from `model_config`: `network`, `normalize`, `temperature`, `noise`."""
+        """Build from `model_config`: `network`, `normalize`, `temperature`, `noise`, `batch_norm`."""
         view = seen(self.observation_space)
         kind = acts(self.action_space)
         network = self.model_config["network"]
@@ -60,8 +60,10 @@ class SACModule(ActorModule):
             )
         self.net = Actor(view, kind, network, normalize=self.model_config["normalize"], squashed=True)
         size, out = (self.net.size + kind.count, 1) if kind.kind == "box" else (self.net.size, kind.sizes[0])
-        self.critics = Twins(size, out, network)
-        self.targets = deepcopy(self.critics).requires_grad_(False)
+        batch_norm = self.model_config["batch_norm"]
+        self.critics = Twins(size, out, network, batch_norm=batch_norm).eval()
+        if not batch_norm:
+            self.targets = deepcopy(self.critics).requires_grad_(False)
         self.log_temperature = torch.nn.Parameter(torch.tensor(float(np.log(self.model_config["temperature"]))))
 
 
@@ -76,7 +78,7 @@ class SACLearner(ReplayLearner):
         kind = acts(self.own.action_space)
         self._is_box = kind.kind == "box"
         self._critics = list(self.own.critics.parameters())
-        self._targets = list(self.own.targets.parameters())
+        self._targets = [] if settings.batch_norm else list(self.own.targets.parameters())
         most = OF_MOST * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
         self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
 
@@ -93,8 +95,9 @@ class SACLearner(ReplayLearner):
         if settings.temperature_rate:
             surplus = (logp_B + self._wanted_entropy(batch["seen"])).mean()
             self.tend(TEMPERATURE, -own.log_temperature * surplus)
-        with torch.no_grad():
-            torch._foreach_lerp_(self._targets, self._critics, settings.tau)
+        if self._targets:
+            with torch.no_grad():
+                torch._foreach_lerp_(self._targets, self._critics, settings.tau)
         if settings.replay.prioritized is not None:
             self.ring.update_priorities(drawn, error_2B.abs().mean(0).cpu().numpy())
         self.log(Metric.POLICY_ENTROPY, -logp_B.mean())
@@ -108,28 +111,46 @@ class SACLearner(ReplayLearner):
 
     def _critics_step(self, batch: Batch, drawn: ReplaySample, features_B: Tensor, temperature: Tensor) -> Tensor:
         own = self.own
-        distribution = self.distribution
+        now_B = features_B.detach()
         with torch.no_grad():
             after_B = own.net.features(batch["after"])
             inputs = own.net.decide(after_B, batch["after"])
-            if self._is_box:
-                actions, logp_B = distribution.draw(inputs, self._noise(len(inputs)))
-                least_B = own.targets(torch.cat([after_B, actions], 1)).amin(0).squeeze(-1)
-                next_B = least_B - temperature * logp_B
-            else:
-                logp_BA = inputs.log_softmax(-1)
-                next_B = (logp_BA.exp() * (own.targets(after_B).amin(0) - temperature * logp_BA)).sum(-1)
-            wanted_B = batch["rewards"] + batch["ahead"] * next_B
         if self._is_box:
-            said_2B = own.critics(torch.cat([features_B.detach(), batch["actions"]], 1)).squeeze(-1)
+            with torch.no_grad():
+                actions, logp_B = self.distribution.draw(inputs, self._noise(len(inputs)))
+            now_B = torch.cat([now_B, batch["actions"]], 1)
+            said_2BX, next_2BX = self._judge(now_B, torch.cat([after_B, actions], 1))
+            said_2B = said_2BX.squeeze(-1)
+            next_B = next_2BX.amin(0).squeeze(-1) - temperature * logp_B
         else:
-            said_2B = own.critics(features_B.detach()).gather(2, batch["actions"].expand(2, -1)[..., None])[..., 0]
+            said_2BX, next_2BX = self._judge(now_B, after_B)
+            said_2B = said_2BX.gather(2, batch["actions"].expand(2, -1)[..., None])[..., 0]
+            logp_BA = inputs.log_softmax(-1)
+            next_B = (logp_BA.exp() * (next_2BX.amin(0) - temperature * logp_BA)).sum(-1)
+        wanted_B = batch["rewards"] + batch["ahead"] * next_B
         error_2B: Tensor = said_2B - wanted_B
         loss = 0.5 * (torch.from_numpy(drawn.weights_B).to(self._device) * error_2B.square()).mean(1).sum()
         self.tend(CRITICS, loss)
         self.log(Metric.VALUE_LOSS, loss)
         self.judged = error_2B[0].detach(), wanted_B
         return error_2B.detach()
+
+    def _judge(self, now_B: Tensor, after_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The critics' outputs, and without gradient those of the targets after the step.
+
+        Batch normalisation needs both in one pass (CrossQ): actions drawn now are distributed unlike stored ones.
+        """
+        own = self.own
+        if self._targets:
+            with torch.no_grad():
+                next_2BX = own.targets(after_B)
+            return own.critics(now_B), next_2BX
+        own.critics.train()
+        said_2BX, next_2BX = own.critics(torch.cat([now_B, after_B])).chunk(2, 1)
+        own.critics.eval()
+        if self.ranks > 1:
+            self._average([each for each in own.critics.buffers() if each.is_floating_point()])
+        return said_2BX, next_2BX.detach()
 
     def _actor_step(self, seen_B: Tensor, features_B: Tensor, temperature: Tensor) -> Tensor:
         """A step of the actor; returns the log-probability of its actions."""
@@ -180,6 +201,7 @@ class SACConfig(OffPolicyConfig, stock.SACConfig):
 
     settings_class = kinds.SAC
     words = translation.SAC
+    shaping = frozenset({"batch_norm"})
     fast_learner = SACLearner
     stock_learner = SACTorchLearner
     stock_settings = OffPolicyConfig.stock_settings | {
@@ -232,6 +254,7 @@ class SACConfig(OffPolicyConfig, stock.SACConfig):
         settings = self.settings
         made = {"network": settings.network, "normalize": settings.normalize_observations}
         made |= {"temperature": settings.initial_temperature, "noise": settings.noise}
+        made |= {"batch_norm": settings.batch_norm}
         return RLModuleSpec(module_class=SACModule, model_config=made)
 
 

@@ -211,6 +211,9 @@ class SAC(OffPolicy):
     target_entropy: float | None = None
     """Entropy to aim at; null means minus the number of action dimensions, or 0.7 of the maximum for discrete
     actions."""
+    batch_norm: bool = False
+    """Batch normalisation in the critics instead of target networks (CrossQ): learns as much from half of the
+    updates."""
     noise: Literal["white", "pink"] = "white"
     """Noise of real-valued actions in rollouts: independent at every step, or pink (1/f), which also pushes one way for
     long."""
@@ -222,6 +225,15 @@ class SAC(OffPolicy):
                 f"target_entropy={self.target_entropy:g} has no effect with temperature_rate=0, which keeps the "
                 "temperature: leave one of them out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _critics_are_normalized_once(self) -> Self:
+        if not self.batch_norm:
+            return self
+        _refuse_idle(f"tau={self.tau:g}", self.tau != 0.005, "with batch_norm=true there are no target networks")
+        if self.network.layer_norm:
+            raise ValueError("network.layer_norm=true and batch_norm=true: critics are normalised by one of them")
         return self
 
     @model_validator(mode="after")
