@@ -17,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.control import translation
+from loomrl.algorithms.control.learner import MOMENTUM
 from loomrl.algorithms.control.module import ActorModule
 from loomrl.algorithms.control.off_policy import Batch, OffPolicyConfig, OffPolicyStep, ReplayLearner
 from loomrl.algorithms.control.step_replay import ReplaySample
@@ -30,6 +31,8 @@ ACTOR = "actor"
 CRITICS = "critics"
 TEMPERATURE = "temperature"
 """The three optimizers."""
+CROSSQ_MOMENTUM = 0.5
+"""CrossQ's β₁: without target networks what is wanted moves faster."""
 OF_MOST = 0.7
 """The default target entropy of choices, as a share of the highest."""
 
@@ -188,12 +191,13 @@ class SACLearner(ReplayLearner):
         """Adam, three times."""
         own = self._module[module_id]
         settings = self.config.settings
+        momentum = CROSSQ_MOMENTUM if settings.batch_norm else MOMENTUM
         for name, parameters, rate in (
             (ACTOR, list(own.net.parameters()), settings.actor_rate),
             (CRITICS, list(own.critics.parameters()), settings.critic_rate),
             (TEMPERATURE, [own.log_temperature], settings.temperature_rate),
         ):
-            self.adam(module_id, name, parameters, rate=rate)
+            self.adam(module_id, name, parameters, rate=rate, momentum=momentum)
 
 
 class SACConfig(OffPolicyConfig, stock.SACConfig):
