@@ -57,7 +57,6 @@ def test_batch_normalisation_learns_its_statistics_from_both_ends_of_a_step_and_
     learner = algo.learner_group._learner
     critics = learner.own.critics
     rows = torch.randn(6, 4)
-    assert torch.equal(critics(rows)[:, :3], critics(rows[:3]))  # no row depends on others
     before = critics.norms[0].running_mean.clone()
     learner.ring.columns["after"][:] = 100.0
     learner.improve()
