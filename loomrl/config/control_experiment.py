@@ -102,7 +102,7 @@ class ControlRollout(Config):
     environments: PositiveInt | None = None
     """Environments per runner; null means 8 for ppo and 1 for sac and dqn."""
     steps: PositiveInt | None = None
-    """Steps per environment and update; null means 128 for ppo and 1 for sac and dqn and dqn."""
+    """Steps per environment and update; null means 128 for ppo and 1 for sac and dqn."""
 
 
 class ControlLearners(Config):
