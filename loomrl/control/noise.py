@@ -3,6 +3,8 @@
 Axes: `_T` steps, `_K` parts of the noise, `_N` environments, `_D` numbers in one action.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -28,4 +30,4 @@ class PinkNoise:
             parts_KND = parts_KND * self._kept_K11 + fresh_KND * self._new_K11
             torch.sum(parts_KND, 0, out=noise_ND)
         self.state = parts_KND
-        return noise_TND / len(STEPS) ** 0.5
+        return noise_TND / math.sqrt(len(STEPS))
