@@ -212,8 +212,8 @@ class SAC(OffPolicy):
     """Entropy to aim at; null means minus the number of action dimensions, or 0.7 of the maximum for discrete
     actions."""
     batch_norm: bool = False
-    """Batch normalisation in the critics instead of target networks (CrossQ): learns as much from half of the
-    updates."""
+    """Batch normalisation in the critics instead of target networks (CrossQ): made for higher rates, such as 1e-3, and
+    fewer updates."""
     noise: Literal["white", "pink"] = "white"
     """Noise of real-valued actions in rollouts: independent at every step, or pink (1/f), which also pushes one way for
     long."""
