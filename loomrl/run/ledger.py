@@ -23,6 +23,8 @@ from loomrl.types import PolicyVersion, Stage
 
 State = Mapping[str, Any]
 MOST_RELEASED = 10_000
+MADE = ("weights", "arithmetic")
+"""Parts of a state that are on record with its version: the hash of its weights, and where they were computed."""
 
 
 def _nothing(state: State) -> None:
@@ -60,6 +62,8 @@ class VersionLedger:
     """Commits what the state was trained on, as often as it is asked; LeaseLost where that cannot be any more."""
     held: Callable[[State], Collection[int]] = _none
     """From a state: versions that the run itself still needs, whose checkpoints stay too."""
+    keeps_all: bool = False
+    """No checkpoint is deleted."""
     parent: str | None = None
     """The version recorded last."""
     kept: dict[str, int] = field(default_factory=dict)
@@ -147,13 +151,15 @@ class VersionLedger:
             algorithm=self.experiment.algorithm.kind,
             experiment=self.recorded,
             parent=state["parent"],
-            data=self.data(state),
+            data={**self.data(state), **{name: state[name] for name in MADE if name in state}},
             code=state["code"],
             created_at=state["created_at"],
         )
         record_policy(self.db, version, claim=self.claim)
         self.parent = version.id
         self.kept["last"] = number
+        if self.keeps_all:
+            return
         self.checkpoints.prune({*self.kept.values(), *self.held(state), *served_numbers(self.db, self.run)})
 
     def _settles(self, state: State) -> bool:
