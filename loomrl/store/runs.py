@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import UniqueConstraint, insert, update
@@ -22,7 +23,7 @@ from loomrl.schema import Difference, differences
 from loomrl.store.db import LoomDB, repeated
 from loomrl.store.events import EVENTS, Event, record
 from loomrl.store.log import Records, Source, to_json
-from loomrl.types import PolicyVersion
+from loomrl.types import PolicyVersion, Stage
 
 if TYPE_CHECKING:
     from loomrl.config import AnyExperiment
@@ -106,19 +107,22 @@ def run_id(asked: str | None, name: str) -> str:
     return asked
 
 
-def start_run(db: LoomDB, run: Run) -> Claim:
+def start_run(db: LoomDB, run: Run, *, sources: Mapping[str, str] = MappingProxyType({})) -> Claim:
     """Record a run before it starts. Starting it again resumes it, with the same experiment but for its layout."""
     row = RUNS.row(replace(run, status=RunStatus.RUNNING, result={}, finished_at=None))
     started: dict[str, Any] = {
         "code": run.code,
         "environments": dict(run.environments),
         "experiment": run.experiment,
+        "sources": dict(sources),
         "machine": machine(),
         "host": platform.node(),
     }
     with db.write() as connection:
         if run.parent_policy is not None:
             POLICIES.require(connection, run.parent_policy)
+            refuse_forgotten(connection, run.parent_policy)
+        refuse_forgotten(connection, f"{run.id}@newest")
         before = RUNS.find(connection, run.id)
         if before is None:
             connection.execute(insert(RUNS.table).values(**row))
@@ -129,6 +133,19 @@ def start_run(db: LoomDB, run: Run) -> Claim:
         kind = "run.started" if before is None else "run.resumed"
         record(connection, kind, run.id, started, at=run.started_at)
         return Claim(run.id, len(_beginnings(connection, run.id)), run.code)
+
+
+def refuse_forgotten(source: Source, policy: str) -> None:
+    """A StoreError for a version, or a run that is followed, that learnt from a person who was forgotten since."""
+    run, _, follow = policy.rpartition("@")
+    newest = next(iter(POLICIES.latest(source, run=run, limit=1)), None) if follow in ("newest", "best") else None
+    version = POLICIES.find(source, policy) or newest
+    if version is None or version.stage is not Stage.FORGOTTEN:
+        return
+    moves = EVENTS.select(subject=version.id).where(EVENTS.c.kind == "policy.moved")
+    moved = EVENTS.first(source, moves.order_by(EVENTS.c.position.desc()))
+    reason = "" if moved is None else moved.data["reason"]
+    raise StoreError(f"policy {version.id!r} is never used again: {reason}")
 
 
 def pin_model(db: LoomDB, run: str, file: Mapping[str, Any], *, at: float) -> None:
