@@ -135,3 +135,4 @@ def test_the_gate_asks_the_log(tmp_path: Path) -> None:
             (check,) = [one for one in verdict.report["checks"] if one["name"] == "logged pole/mixed-v0"]
             assert check["state"] == outcome, check["reason"]
             assert words in check["reason"]
+            assert ("dr" in check["figures"]) == (outcome != "error"), "a log that is worth too little gives no figure"

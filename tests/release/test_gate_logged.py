@@ -263,6 +263,47 @@ def first_odds(folder: Path, name: str, attempts: Sequence[Trajectory]) -> Float
     return np.stack(odds)
 
 
+@QUIET
+@pytest.mark.slow
+def test_intervals_hold_the_value_of_tiny_models_in_300_logs(tmp_path: Path) -> None:
+    """Ten candidates, thirty logs of each; half of them are worse by construction, half better."""
+    save_models(tmp_path)
+    voice = voice_of(tmp_path, SERVED)
+
+    async def ask() -> list[Trajectory]:
+        return [await serve(voice, 2 * number) for number in range(300)]
+
+    attempts = asyncio.run(ask())
+    old_SV = first_odds(tmp_path, SERVED, attempts)
+    rng = np.random.default_rng(7)
+    held, refused_worse, refused_better = [], [], []
+    for number in range(10):
+        model = LlamaForCausalLM.from_pretrained(tmp_path / SERVED)
+        torch.manual_seed(number)
+        with torch.no_grad():
+            model.lm_head.weight += (0.01, 0.02, 0.03)[number % 3] * torch.randn_like(model.lm_head.weight)
+        model.save_pretrained(tmp_path / "near")
+        new_SV = first_odds(tmp_path, "near", attempts)
+        worth_SV = ((new_SV < old_SV) if number % 2 else (new_SV > old_SV)).astype(float)
+        change = float(((new_SV - old_SV) * worth_SV).sum(-1).mean())
+        for _ in range(30):
+            said_S = (rng.random((300, 1)) > old_SV.cumsum(-1)).sum(-1).clip(max=old_SV.shape[1] - 1)
+            at = (np.arange(300), said_S)
+            log = [
+                LoggedSession(np.array([ratio]), float(worth))
+                for ratio, worth in zip(np.log(new_SV[at] / old_SV[at]), worth_SV[at], strict=True)
+            ]
+            found = difference_of(log, "session", error_rate=0.05)
+            held.append(found.low <= change <= found.high)
+            state = check_sessions("log", log, {}, error_rate=0.05).state
+            (refused_worse if number % 2 else refused_better).append(state is CheckState.FAILED)
+        print(f"{change:+.3f}", found)
+    print("held", np.mean(held), "worse refused", np.mean(refused_worse), "better refused", np.mean(refused_better))
+    assert np.mean(held) >= 0.93
+    assert np.mean(refused_worse) >= 0.8
+    assert not any(refused_better)
+
+
 @pytest.fixture(scope="module")
 def production(tmp_path_factory: pytest.TempPathFactory) -> Production:
     folder = tmp_path_factory.mktemp("production")

@@ -130,14 +130,15 @@ def check_logged(rule: LoggedReturn, found: OffPolicy) -> GateCheck:
     """The lower bound against the threshold; without a result if the logs are too much another policy's."""
     name = f"logged {rule.data.name}"
     estimate: Interval = getattr(found, rule.estimator)
-    figures = {**found.as_dict(), "estimator": rule.estimator, "at_least": rule.at_least}
-    told = f"{rule.estimator} {estimate.mean:.4g} in [{estimate.low:.4g}, {estimate.high:.4g}]"
     if found.effective < rule.effective:
         reason = (
-            f"{told}, but the logs are worth {found.effective:.1f} episodes of this policy, and {rule.effective:g} are "
-            "needed: log a policy that is more like it, or more episodes"
+            f"too little to say: the logs are worth {found.effective:.1f} episodes of this policy, and "
+            f"{rule.effective:g} are needed: log a policy that is more like it, or more episodes"
         )
-        return GateCheck(name=name, state=CheckState.ERROR, reason=reason, figures=figures)
+        silent = {"effective": found.effective, "needed": rule.effective, "left_out": found.left_out}
+        return GateCheck(name=name, state=CheckState.ERROR, reason=reason, figures=silent)
+    figures = {**found.as_dict(), "estimator": rule.estimator, "at_least": rule.at_least}
+    told = f"{rule.estimator} {estimate.mean:.4g} in [{estimate.low:.4g}, {estimate.high:.4g}]"
     state = CheckState.PASSED if estimate.low >= rule.at_least else CheckState.FAILED
     verb = "proved" if state is CheckState.PASSED else "not proved"
     return GateCheck(name=name, state=state, reason=f"{told}: at least {rule.at_least:g} is {verb}", figures=figures)
