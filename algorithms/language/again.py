@@ -322,7 +322,11 @@ class RunAgain:
         report: Callable[[int], None] = lambda update: None,
     ) -> Iterator[RecordMismatch]:
         """Make the updates from one checkpoint to the next one again, and all that belongs to them."""
-        self.algo.rewind(first)
+        try:
+            self.algo.rewind(first)
+        except LoomError as error:
+            yield RecordMismatch("update", f"{self.algo.source.run}", f"its checkpoint cannot be gone on from: {error}")
+            return
         start = {name: tensor.clone() for name, tensor in self._module().items()}
         end = int(json.loads((last / "line.json").read_text())["done"])
         while self.algo.done < end:

@@ -25,6 +25,8 @@ from loomrl.evaluation.report import judge
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.verify.bundle import EvidenceBundle, RunEvidence, hash_of
+from loomrl.experiments.verify.verdict import VerdictAgain
+from loomrl.feedback.chat_file import read_chat_files
 from loomrl.files import scratch
 from loomrl.gym.held_out import list_left_out
 from loomrl.gym.memory import remembers
@@ -46,6 +48,7 @@ LINKS = {
     "files": "every file has the size and the SHA-256 of the manifest",
     "settings": "hashes of experiment, versions and checkpoints follow from each other",
     "code": "hashes of environments, rewards and loomrl are those of the code here",
+    "data": "conversations have the hash on record",
     "origin": "the first version is made again from the settings",
     "tasks": "the seed plans the same attempts",
     "tokens": "every token is drawn again from the weights by its seed",
@@ -150,7 +153,7 @@ class _RunCheck:
 
     def all(self) -> list[RecordMismatch]:
         """Every mismatch that is found. Work of minutes begins only where the record is consistent."""
-        mismatches = [*self._settings(), *self._code()]
+        mismatches = [*self._settings(), *self._code(), *self._data()]
         if not mismatches:
             mismatches += self._again()
         self.found.links += self._links.values()
@@ -236,6 +239,25 @@ class _RunCheck:
                     told = f"revision {self.entry.run.code[:40]}"
                     yield RecordMismatch("code", name, f"other code made the run ({told}): verify with that one")
 
+    def _data(self) -> Iterator[RecordMismatch]:
+        """Files of conversations against the hash on record."""
+        if not self.entry.data:
+            return
+        link = self._link("data")
+        link.unit = "conversations"
+        settings = {f"data.{setting}": str(self.place / file) for setting, file in self.entry.data.items()}
+        data = self.experiment.override(settings).data
+        assert data is not None, "it has files"
+        try:
+            files = read_chat_files(data)
+        except DataError as error:
+            yield RecordMismatch("data", self.run, str(error))
+            return
+        link.checked = link.of = len(files.train) + len(files.held_out)
+        for policy in self.entry.policies:
+            if policy.data.get("sha256") != files.sha256:
+                yield RecordMismatch("data", policy.id, "it learnt from other conversations than those in the bundle")
+
     # -- what is computed again -----------------------------------------------------------------------------------
 
     def _again(self) -> Iterator[RecordMismatch]:
@@ -272,6 +294,7 @@ class _RunCheck:
             yield from self._evaluations(again)
             if self.is_last:
                 yield from self._weights(again)
+                yield from self._verdicts()
             self._tell(again)
 
     def _hash(self, number: int) -> Iterator[RecordMismatch]:
@@ -355,7 +378,7 @@ class _RunCheck:
             open_chat(resolved.origin, trust_remote_code=trusts),
             open_model(resolved.origin, dtype=dtype, trust_remote_code=trusts),
             TOLERANCES[dtype],
-            exact=made_on is None or made_on == arithmetic(),
+            exact=made_on in (None, arithmetic()) and self.experiment.algorithm.learners.count < 2,
         )
 
     def _here(self, folder: Path) -> Experiment:
@@ -420,6 +443,22 @@ class _RunCheck:
             yield RecordMismatch(
                 "weights", self.found.version, f"model/: {len(other)} tensors differ, such as {other[0]}"
             )
+
+    def _verdicts(self) -> Iterator[RecordMismatch]:
+        """What the gate said of the version."""
+        link = self._link("verdict")
+        link.unit = "tasks"
+        model = self.bundle.folder / "model"
+        for verdict in self.bundle.evidence.verdicts:
+            if not (model / "config.json").is_file():
+                link.unchecked = "the version's model is not in the bundle as a whole"
+                return
+            number = self.entry.policies[-1].number
+            again = VerdictAgain(verdict, self.experiment, number, model, self.found.share, self.rng)
+            yield from again.compare()
+            link.checked += again.checked
+            link.of += again.of
+            link.unchecked = again.unchecked
 
     # -- evaluations ------------------------------------------------------------------------------------------------
 
