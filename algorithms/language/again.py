@@ -67,7 +67,8 @@ class Tolerance(NamedTuple):
     """The largest differences that other processors may make: some multiple of what they were seen to."""
 
     logprob: float
-    margin: float
+    margin: float | None
+    """None: an engine with random numbers of its own drew the tokens."""
     distance: float
 
 
@@ -250,10 +251,11 @@ def _redraw_answer(
     apart_C = np.abs(logp_C.numpy() - one.completion.logprobs_T)
     tally.tokens += count
     tally.logprob = max(tally.logprob, float(apart_C.max(initial=0.0)))
-    margin_C = _margins(logits_CV, logp_CV, given, sampling, uniform_T)
-    tally.margin = max(tally.margin, float(margin_C.max(initial=0.0)))
-    for at in np.flatnonzero(margin_C > within.margin)[:1]:
-        yield RecordMismatch("tokens", one.attempt, f"token {at} is {ids_T[at]}, and its seed draws another one")
+    if within.margin is not None:
+        margin_C = _margins(logits_CV, logp_CV, given, sampling, uniform_T)
+        tally.margin = max(tally.margin, float(margin_C.max(initial=0.0)))
+        for at in np.flatnonzero(margin_C > within.margin)[:1]:
+            yield RecordMismatch("tokens", one.attempt, f"token {at} is {ids_T[at]}, and its seed draws another one")
     for at in np.flatnonzero(~(apart_C <= within.logprob))[:1]:
         said = f"{one.completion.logprobs_T[at]:.5f}, and is {logp_C[at]:.5f}"
         yield RecordMismatch("tokens", one.attempt, f"token {at}: its log-probability on record is {said}")

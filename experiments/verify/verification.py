@@ -15,10 +15,11 @@ import torch
 from rich.console import Console
 
 from loomrl.algorithms.arithmetic import arithmetic
-from loomrl.algorithms.language.again import TOLERANCES, RecordMismatch, RunAgain
+from loomrl.algorithms.language.again import TOLERANCES, RecordMismatch, RunAgain, Tolerance
+from loomrl.algorithms.language.publish import TOLERANCE as PROBED
 from loomrl.artifacts import open_artifacts
 from loomrl.canonical import content_hash
-from loomrl.config import Experiment, parse_experiment
+from loomrl.config import CustomAlgorithm, Experiment, Remote, RewardModel, parse_experiment
 from loomrl.config.evaluation import Way
 from loomrl.errors import ConfigError, DataError, LoomError
 from loomrl.evaluation.report import judge
@@ -315,10 +316,10 @@ class _RunCheck:
         tokens = self._link("tokens")
         tokens.checked = tally.tokens
         tokens.unit = "tokens"
-        tokens.how = (
-            f"equal ids (margin {tally.margin:.1g} of {within.margin:g}), log-probabilities within "
-            f"{tally.logprob:.1g} of {within.logprob:g}"
-        )
+        ids = f"equal ids (margin {tally.margin:.1g} of {within.margin:g}), " if within.margin is not None else ""
+        tokens.how = f"{ids}log-probabilities within {tally.logprob:.1g} of {within.logprob:g}"
+        if within.margin is None:
+            tokens.unchecked = f"ids: engine.kind={self.experiment.engine.kind} draws by random numbers of its own"
         rewards = self._link("rewards")
         rewards.checked = tally.attempts
         rewards.unit = "attempts"
@@ -342,6 +343,8 @@ class _RunCheck:
     def _why_not(self) -> str | None:
         """The reason why nothing of the run can be made again."""
         experiment = self.experiment
+        if isinstance(experiment.algorithm, RewardModel | Remote):
+            return f"algorithm.kind={experiment.algorithm.kind}: no loop of ours made it"
         if experiment.asynchronous:
             return "rollouts and learning overlapped: no seed says which weights drew a token"
         if experiment.data is not None and not self.entry.data:
@@ -377,8 +380,8 @@ class _RunCheck:
             algo,
             open_chat(resolved.origin, trust_remote_code=trusts),
             open_model(resolved.origin, dtype=dtype, trust_remote_code=trusts),
-            TOLERANCES[dtype],
-            exact=made_on in (None, arithmetic()) and self.experiment.algorithm.learners.count < 2,
+            _within(dtype, self.experiment.engine.kind),
+            exact=made_on in (None, arithmetic()) and open_algorithm(self.experiment).algorithm.learners.count < 2,
         )
 
     def _here(self, folder: Path) -> Experiment:
@@ -388,9 +391,11 @@ class _RunCheck:
             "artifact_url": str(folder / "artifacts"),
             "train.folder": str(folder / "runs"),
             "rollout.runners": 0,
-            "algorithm.learners": {},
             "placement": {},
         }
+        own = "settings." if isinstance(self.experiment.algorithm, CustomAlgorithm) else ""
+        attention = open_algorithm(self.experiment).algorithm.learners.attention  # padded rows give other bits
+        changes[f"algorithm.{own}learners"] = {"attention": attention}
         if self.experiment.engine.kind != "torch":
             changes["engine"] = {"kind": "torch"}
         for setting, file in self.entry.data.items():
@@ -517,6 +522,12 @@ class _RunCheck:
     def _read_line(self, number: int) -> dict[str, Any]:
         line: dict[str, Any] = json.loads((self._checkpoint(number) / "line.json").read_text())
         return line
+
+
+def _within(dtype: str, engine: str) -> Tolerance:
+    """The differences that may be made, of other engines those that their probes may have."""
+    own = TOLERANCES[dtype]
+    return own if engine == "torch" else own._replace(logprob=PROBED[dtype], margin=None)
 
 
 def _parse(resolved: str, run: str) -> Experiment:

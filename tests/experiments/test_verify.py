@@ -115,6 +115,7 @@ def test_a_file_that_is_not_the_manifests_is_named_at_any_share(
     assert [one.what for one in verified(forged, 0.01).mismatches] == ["is missing"]
 
 
+@pytest.mark.slow
 def test_a_lineage_is_verified_run_by_run_down_to_its_first(tmp_path: Path) -> None:
     """The second run begins with a version of the first one, by another algorithm that learns in several steps."""
     made(tmp_path)
