@@ -141,6 +141,8 @@ class ControlTrain(Records):
     stop: ReturnPatience = ReturnPatience()
     checkpoint_every: PositiveInt = 10_000
     """Steps between checkpoints. The best, the last and any that are served are kept."""
+    keep_every: PositiveInt | None = None
+    """Steps between checkpoints that are kept too, to fork the run from; null keeps no more."""
     tell_every: PositiveInt = 1_000
     """Steps between two lines of metrics, at least one update."""
 

@@ -397,6 +397,8 @@ class TrainConfig(Records):
     stop: Patience = Patience()
     checkpoint_every: PositiveInt = 10
     """Updates between checkpoints. The best, the last and any that are served are kept."""
+    keep_every: PositiveInt | None = None
+    """Updates between checkpoints that are kept too, to fork the run from; null keeps no more."""
 
 
 class Experiment(Training):

@@ -154,7 +154,8 @@ class VersionLedger:
         record_policy(self.db, version, claim=self.claim)
         self.parent = version.id
         self.kept["last"] = number
-        self.checkpoints.prune({*self.kept.values(), *self.held(state), *served_numbers(self.db, self.run)})
+        kept = {*self.kept.values(), *self.held(state), *served_numbers(self.db, self.run)}
+        self.checkpoints.prune(kept, every=self.experiment.train.keep_every)
 
     def _settles(self, state: State) -> bool:
         try:
