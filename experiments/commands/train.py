@@ -159,6 +159,23 @@ def evaluate(  # noqa: PLR0913 - a command with its options
     return None
 
 
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="RUN, RUN/STEP, or several: A1,A2,A3.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one, or as many others in the same order.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[evaluation.PATH=VALUE]...", help="How both are judged.")
+    ] = None,
+) -> None:
+    """Compare two runs on the same tasks and random numbers, with an interval that holds at any look: they play until
+    the difference is decided or evaluation.episodes are used up. Several runs a side are pairs of seeds.
+    """
+    from loomrl.experiments.compare import compare, render
+
+    beginning(f"compare {a} with {b}")
+    result = compare(face().store, a, b, words or [])
+    emit(result.as_dict(), show=lambda console: render(result, console))
+
+
 def watch(
     words: Words = None,
     policy: Annotated[str | None, typer.Option(help="random, RUN, RUN/NUMBER, a folder, pkg.module:callable.")] = None,

@@ -51,14 +51,15 @@ FREE = ("algorithm.model.recompute", "algorithm.curiosity.coefficient", "rewards
 def refuse_shapes(changed: Sequence[Difference], experiment: AnyExperiment) -> None:
     """A ConfigError for a setting that a fork cannot change."""
     kept = _shapes(experiment)
-    for path, then, now in changed:
-        if not _is_below(path, kept) or _is_below(path, FREE):
-            continue
-        raise ConfigError(
-            f"{path}={now}, which was {then}: the checkpoint was made with it, or only the beginning of a run reads "
-            "it, so a fork cannot change it. Leave it out, or begin a run with the version's weights: "
-            "`loomrl train EXPERIMENT parent=RUN/STEP`."
-        )
+    refused = [each for each in changed if _is_below(each[0], kept) and not _is_below(each[0], FREE)]
+    if not refused:
+        return
+    path, then, now = next((each for each in refused if each[2] is not None), refused[0])
+    raise ConfigError(
+        f"{path}={now}, which was {then}: the checkpoint was made with it, or only the beginning of a run reads it, so "
+        "a fork cannot change it. Leave it out, or begin a run with the version's weights: "
+        "`loomrl train EXPERIMENT parent=RUN/STEP`."
+    )
 
 
 def _shapes(experiment: AnyExperiment) -> tuple[str, ...]:
