@@ -214,7 +214,9 @@ async def _play_language(db: LoomDB, experiment: Experiment, names: Sequence[str
     mixture = open_task_mixture(experiment, db)
     refuse_league(mixture)
     if remembering := [name for name, member in mixture.members.items() if remembers(member.environment)]:
-        raise ConfigError(f"{', '.join(remembering)}: attempts begin with what earlier ones left, so tasks are no pairs.")
+        raise ConfigError(
+            f"{', '.join(remembering)}: attempts begin with what earlier ones left, so tasks are no pairs."
+        )
     settings = experiment.evaluation
     samples = settings.way == "sampled" or settings.attempts > 1
     warm = open_algorithm(experiment).algorithm.sampling.temperature if samples else 0.0
@@ -316,9 +318,7 @@ def _share(pairs: Sequence[Pair]) -> float | None:
 
 def render(found: RunComparison, console: Console) -> None:
     """The means, the difference, and what is known of it."""
-    rows = [
-        (", ".join(names), f"{mean:.3f}") for names, mean in zip((found.a, found.b), found.means, strict=True)
-    ]
+    rows = [(", ".join(names), f"{mean:.3f}") for names, mean in zip((found.a, found.b), found.means, strict=True)]
     console.print(table(f"{found.metric}, {found.pairs} of {found.of} {found.unit}s", ("", "mean>"), rows))
     console.print("\n" + "\n".join(_lines(found)), highlight=False, markup=False)
 

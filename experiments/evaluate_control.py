@@ -168,6 +168,7 @@ def keep_film(policy: ActingPolicy, experiment: ControlExperiment, folder: Path)
 
 
 def seed_of(experiment: ControlExperiment) -> int:
+    """The seed of an evaluation's first environment."""
     return int(np.random.SeedSequence([experiment.evaluation.seed, HELD_OUT]).generate_state(1)[0] >> 1)
 
 

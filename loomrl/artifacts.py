@@ -249,8 +249,9 @@ class Artifacts:
     def _link(self, source: str, path: str) -> None:
         if self.folder is not None:
             with suppress(OSError):  # not every filesystem has links
-                return os.link(self.folder / source, self.folder / path)
-        return self._filesystem.copy_file(source, path)
+                os.link(self.folder / source, self.folder / path)
+                return
+        self._filesystem.copy_file(source, path)
 
     def _complete(self, name: str, marker: Marker) -> None:
         """Write the marker, unless there is one. From here on the artifact is complete."""

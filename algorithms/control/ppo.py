@@ -28,7 +28,7 @@ from loomrl.algorithms.control.rollout import Rollout, Sequences, Table, flatten
 from loomrl.algorithms.control.translation import BATCH, Changes
 from loomrl.algorithms.learners import compress, refuse
 from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
-from loomrl.algorithms.schedule import Schedule, open_schedule
+from loomrl.algorithms.schedule import open_schedule
 from loomrl.config.control import ControlPPO
 from loomrl.control.distribution import ActionDistribution
 from loomrl.errors import ConfigError

@@ -97,9 +97,7 @@ def begin_fork(db: LoomDB, version: PolicyVersion, experiment: AnyExperiment, *,
     record_fork(db, fork, {path: now for path, _, now in changed})
 
 
-def _state(
-    theirs: Mapping[str, Any], version: PolicyVersion, experiment: AnyExperiment, *, run: str
-) -> dict[str, Any]:
+def _state(theirs: Mapping[str, Any], version: PolicyVersion, experiment: AnyExperiment, *, run: str) -> dict[str, Any]:
     """The parent's progress as the fork's: no leases, no place in a hub, no reason to stop, no best version before."""
     is_best = theirs["kept"].get("best") == version.number
     state = {

@@ -173,7 +173,7 @@ def test_what_cannot_be_forked_is_refused_before_anything_is_written(tmp_path: P
             begin(settings, *words)
     assert not (tmp_path / "artifacts" / "runs" / "child").exists()
     begin(settings, "parent@0")
-    with pytest.raises(StoreError, match="is not this fork of parent/0. Name another --run"):
+    with pytest.raises(StoreError, match=r"is not this fork of parent/0\. Name another --run"):
         begin(settings, "parent@0", "algorithm.clip=0.3")
 
 
