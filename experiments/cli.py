@@ -28,6 +28,7 @@ from loomrl.experiments.commands import (
     serve,
     tools,
     train,
+    verify,
 )
 from loomrl.experiments.commands.face import Face, Root, set_face
 from loomrl.process import exit_on_sigterm
@@ -60,6 +61,7 @@ GROUPS: Mapping[str, Sequence[Callable[..., None] | tuple[str, typer.Typer]]] = 
         ("endpoints", endpoints.endpoints),
         ("release", release.app),
         ("gate", gate.app),
+        verify.verify,
         ("ab", ab.app),
     ],
     "Learn from production": [
@@ -103,6 +105,7 @@ SHORT = {
     "endpoints": "The names that callers use: list, show, change, delete",
     "release": "Release a version to an endpoint, step by step",
     "gate": "Judge a version before its release",
+    "verify": "Derive a version's record again from its evidence",
     "ab": "Compare arms of an endpoint on a part of its users",
     "feedback": "Feedback on served answers, and questions for people",
     "rewards": "Rewards from outcomes, feedback and measures",

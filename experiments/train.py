@@ -52,6 +52,7 @@ from loomrl.telemetry.report import AnswerPair, Comparison, RunReport, render_te
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
 WAITS = {
+    "_collect": "a step of the environment",
     "collect": "attempts of the runners",
     "_learn": "the learners",
     "_publish": "the engines",

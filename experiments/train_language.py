@@ -12,6 +12,7 @@ from loomrl.evaluation.report import judge
 from loomrl.experiments.summary import RunSummary
 from loomrl.files import write_whole
 from loomrl.gym.held_out import list_left_out
+from loomrl.hub.codec import encode
 from loomrl.run.record import run_folder
 from loomrl.store import LoomDB
 from loomrl.store.policies import Evaluation, record_evaluation
@@ -94,7 +95,9 @@ class LanguageReporter:
         if not file.exists():
             if number != algo.done:
                 raise StoreError(f"{file} is gone: run {run} is past version {number}. Train under a new --run.")
-            write_whole(file, json.dumps(_judge_now(algo, self._experiment)).encode())
+            judged_now = _judge_now(algo, self._experiment)
+            write_whole(file.with_suffix(".attempts"), b"".join(map(encode, _attempts(algo, self._experiment))))
+            write_whole(file, json.dumps(judged_now).encode())
         judged: Judged = json.loads(file.read_text())
         version = f"{run}/{number}"
         for name, way in judged.items():
@@ -123,6 +126,12 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
             "created_at": time.time(),
         }
     return judged
+
+
+def _attempts(algo: Any, experiment: Experiment) -> list[Trajectory]:
+    """All attempts of the evaluation of the present version, from which others can make its report again."""
+    names = get_args(Way) if experiment.environments else ()
+    return [attempt for name in names for attempt in algo.evaluations.attempts(algo.done, name)]
 
 
 def _figures(judged: Judged) -> dict[str, float | None]:

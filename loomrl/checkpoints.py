@@ -36,17 +36,13 @@ class Checkpoints:
         """Delete it."""
         self.artifacts.delete(url)
 
-    def prune(self, keep: Collection[int], *, every: int | None = None) -> None:
-        """Delete what is older than the newest of these numbers and none of them, nor the first at or after a multiple
-        of `every`.
+    def prune(self, keep: Collection[int]) -> None:
+        """Delete what is older than the newest of these numbers and none of them.
 
         The first one is kept too, as the baseline of comparisons.
         """
-        before = 0
         for number, url in self.stored():
-            passes = every is not None and number // every > before // every
-            before = number
-            if number != 0 and number not in keep and number < max(keep) and not passes:
+            if number != 0 and number not in keep and number < max(keep):
                 self.delete(url)
 
     def stored(self) -> list[tuple[int, str]]:

@@ -9,7 +9,7 @@ import pickle
 from copy import copy
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -29,7 +29,7 @@ from loomrl.control.mask import mask_in, stuck_in
 from loomrl.control.play import StepLimit
 from loomrl.control.preference import unfinite
 from loomrl.control.space import acts, draw, flatten, seen, translator
-from loomrl.control.vector import final_observations, resets_at_once, with_autoreset
+from loomrl.control.vector import ABSENT, MODE, final_observations, idle_places, resets_at_once, with_autoreset
 from loomrl.errors import EpisodeError
 from loomrl.process import stacks_on_signal
 
@@ -39,6 +39,16 @@ SUCCESS = "is_success"
 """Key in `info`, as Gymnasium-Robotics and Stable-Baselines3 have it."""
 ROUTE = "route"
 """Key in a state for the environments in the middle of their episodes."""
+
+
+class Ends(NamedTuple):
+    """By step and environment, `[T, N]`."""
+
+    terminated: NDArray[np.bool_]
+    ended: NDArray[np.bool_]
+    """Terminated or truncated."""
+    idle: NDArray[np.bool_]
+    """Whether the step after it has no action."""
 
 
 class ArrayRunner(SingleAgentEnvRunner):
@@ -81,6 +91,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         self._state: NDArray[np.float32] | None = None
         """State of the policy's memory; None before the first step, or without one."""
         self._over_N = np.zeros(self.num_envs, bool)
+        """Places whose next step has no action: it begins an episode, or no agent is there."""
         self._earned_N = np.zeros((self.num_envs, *self.objectives))
         self._steps_N = np.zeros(self.num_envs, np.int64)
         self._discounted_N = np.zeros((self.num_envs, *self.objectives), np.float32)
@@ -109,7 +120,8 @@ class ArrayRunner(SingleAgentEnvRunner):
         """Reset everything; the first time with this runner's seed."""
         first = self._needs_initial_reset
         self._forget()
-        observations, _ = self.env.reset(seed=self._seed if first else None)
+        observations, info = self.env.reset(seed=self._seed if first else None)
+        self._over_N = idle_places(info, self._over_N)
         self._needs_initial_reset = False
         self._now = self._flatten(observations)
         expected = (self.num_envs, *seen(self.env.single_observation_space).shape)
@@ -195,7 +207,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         inputs_T = torch.empty(steps, count, policy.distribution.inputs)
         drawn: list[NDArray[Any]] = []
         rewards = np.empty((steps, count, *self.objectives), np.float32)
-        terminated, truncated = (np.empty((steps, count), bool) for _ in range(2))
+        terminated, truncated, idle = (np.zeros((steps, count), bool) for _ in range(3))
         successes: dict[int, Any] = {}
         sample = policy.distribution.sample
         mode = policy.distribution.mode
@@ -217,22 +229,26 @@ class ArrayRunner(SingleAgentEnvRunner):
                         last = final_observations(env.single_observation_space, info, terminated[t], truncated[t])
                         finals.append(Final(t, over, now[over] if last is None else self._flatten(last)))
                         info = info.get("final_info", info)
+                        if ABSENT in info:
+                            raise EpisodeError(f"info[{ABSENT!r}] needs {MODE}=AutoresetMode.NEXT_STEP")
+                    else:
+                        idle[t] = idle_places(info, terminated[t] | truncated[t])
                     if SUCCESS in info:
                         successes[t] = np.array(info[SUCCESS])  # whose memory may be written again
                 except Exception as error:
-                    self._refuse_stuck(seen_T[: t + 1], (terminated | truncated)[:t] & (not at_once))
+                    self._refuse_stuck(seen_T[: t + 1], idle[:t])
                     raise EpisodeError(
                         f"environment {self.config.env} raised {type(error).__name__}: {error}. Nothing was learnt "
                         "from these steps. `loomrl envs check` looks for such faults one by one."
                     ) from error
                 if state is not None:  # unless they begin at once, the step after an end only begins the next episode
-                    ended_N = terminated[t] | truncated[t]
-                    state[torch.from_numpy(ended_N if at_once else over_N)] = 0.0
-                    over_N = ended_N
+                    state[torch.from_numpy(terminated[t] | truncated[t] if at_once else over_N)] = 0.0
+                    over_N = idle[t]
             seen_T[steps] = now
         self._now = now
         self._state = None if state is None else state.numpy()
-        rollout = self._make_rollout(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
+        ends = Ends(terminated, terminated | truncated, idle)
+        rollout = self._make_rollout(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, ends)
         if first is not None:
             rollout = replace(rollout, state=first)
         return (rollout.with_success(successes) if successes else rollout).with_resets(finals)
@@ -249,12 +265,10 @@ class ArrayRunner(SingleAgentEnvRunner):
         actions_T: NDArray[Any],
         inputs_T: NDArray[np.float32],
         rewards: NDArray[np.float32],
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
+        ends: Ends,
     ) -> Rollout:
         """The rollout, and the state of episodes that continue after it."""
-        ended = terminated | truncated
-        idle = np.zeros_like(ended) if resets_at_once(self.env) else ended
+        terminated, ended, idle = ends
         valid = ~np.concatenate([self._over_N[None], idle[:-1]])
         self._refuse_stuck(seen_T[:-1], idle)
         self._over_N = idle[-1].copy()
@@ -320,12 +334,12 @@ class ArrayRunner(SingleAgentEnvRunner):
             raise EpisodeError(stuck_in(str(self.config.env), int(n), int(step)))
 
     def _refuse_nan(self, seen_T: NDArray[Any], rewards: NDArray[np.float32]) -> None:
-        what = "reward" if not np.isfinite(rewards).all() else "observation"
-        if what == "observation" and (seen_T.dtype.kind != "f" or np.isfinite(seen_T).all()):
+        what = "a reward" if not np.isfinite(rewards).all() else "an observation"
+        if what == "an observation" and (seen_T.dtype.kind != "f" or np.isfinite(seen_T).all()):
             return
         whose = unfinite(self.pays, rewards) if self.pays else ""
         raise EpisodeError(
-            f"environment {self.config.env}: a {what} is not a finite number{whose}. Nothing was learnt from "
+            f"environment {self.config.env}: {what} is not a finite number{whose}. Nothing was learnt from "
             "these steps. Look for a division by zero or a missing bound in the environment."
         )
 
@@ -342,7 +356,7 @@ class ArrayRunner(SingleAgentEnvRunner):
             ended = np.flatnonzero(ended_N)
             wanted = [episode for n, episode in zip(ended, rollout.episodes, strict=True) if share_N[n] > 0]
             share_N[ended] -= 1
-            overdue_N = limit.overdue(self._steps_N, ended_N)
+            overdue_N = limit.overdue(self._steps_N, self._over_N)
             if overdue_N.any():
                 cut = np.flatnonzero(overdue_N & (share_N > 0))
                 wanted += [Episode.of(self._earned_N[n], int(self._steps_N[n])) for n in cut]
@@ -355,7 +369,8 @@ class ArrayRunner(SingleAgentEnvRunner):
     def _restart(self, overdue_N: NDArray[np.bool_], limit: StepLimit) -> None:
         """Begin new episodes in these environments."""
         _log.warning("environment %s: %s", self.config.env, limit.warning(int(overdue_N.sum())))
-        self._now = self._flatten(limit.restart(overdue_N))
+        observations, self._over_N = limit.restart(overdue_N, self._over_N)
+        self._now = self._flatten(observations)
         for x_N in (self._earned_N, self._steps_N, self._discounted_N):
             x_N[overdue_N] = 0
         if self._state is not None:

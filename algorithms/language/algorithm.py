@@ -1,5 +1,6 @@
 """RLlib's Algorithm of token policies: groups from a source → update → publish → checkpoint."""
 
+import json
 import tempfile
 import time
 import uuid
@@ -14,6 +15,7 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from typing_extensions import override
 
+from loomrl.algorithms.arithmetic import arithmetic
 from loomrl.algorithms.language.batch import LanguageWork
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
 from loomrl.algorithms.language.config import LanguageConfig
@@ -36,7 +38,7 @@ from loomrl.evaluation.report import judge
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
 from loomrl.inference.gguf import record_of
-from loomrl.inference.weights.sealed import Weights
+from loomrl.inference.weights.sealed import Weights, weights_hash
 from loomrl.run.ledger import VersionLedger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
@@ -83,7 +85,7 @@ class Language(Placed):
         clock = Phases()
         pace = Pace(self._runners.request_work)
         with clock(Metric.TIME_HUB):
-            groups, metrics = source.collect(self._actor(self._acting), clock)
+            groups, metrics = source.collect(self.actor(self._acting), clock)
         with clock(Metric.TIME_LEARN), pace.learning():
             metrics |= self._learn(groups)
         with clock(Metric.TIME_PUBLISH):
@@ -154,7 +156,7 @@ class Language(Placed):
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
-    def _actor(self, version: int, sampling: Sampling | None = None) -> LanguagePolicy:
+    def actor(self, version: int, sampling: Sampling | None = None) -> LanguagePolicy:
         """The current policy, as plans refer to it."""
         algorithm = self.config.algorithm
         return LanguagePolicy(
@@ -169,7 +171,7 @@ class Language(Placed):
             self._publisher.publish(version)
         self._acting = version
 
-    def _weights(self) -> Weights:
+    def weights(self) -> Weights:
         """The learners' current weights."""
         return self._first_of(lambda learner: learner.weights())  # type: ignore[no-any-return]
 
@@ -238,6 +240,15 @@ class Language(Placed):
         source = self.source
         if self.is_warm:
             return
+        self.warm_up(report)
+        self._publish(source.done)
+        if self.evaluations.is_due(source.done, at_end=True):
+            self.evaluations.judge(source.done, self._stopper)
+        self._checkpoint()
+        self._end(self._stopper.stopped)
+
+    def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
+        """Train on demonstrations, and be at the beginning of the first update."""
         done = 0
         for samples, rate, steps in lessons(self.config.resolved, self._mixture):
             metrics = self._update(Lesson(kind="imitate", samples=samples), rate, minibatches=steps)
@@ -246,11 +257,6 @@ class Language(Placed):
         wanted = wants_reference(self.config.resolved)
         self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
-        self._publish(source.done)
-        if self.evaluations.is_due(source.done, at_end=True):
-            self.evaluations.judge(source.done, self._stopper)
-        self._checkpoint()
-        self._end(self._stopper.stopped)
 
     @cached_property
     def _schedule(self) -> Schedule:
@@ -300,15 +306,17 @@ class Language(Placed):
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
-            torch.save(self._state(), folder / "state.pt")
+            state = self.whole_state()
+            torch.save(state, folder / "state.pt")
             adapter = self._first_of(lambda learner: learner.adapter())
             if adapter is None:
-                save_policy(self.config.resolved, self._weights(), folder)
+                save_policy(self.config.resolved, self.weights(), folder)
             else:
                 save_adapter(self.config.resolved, adapter, folder)
             self._ledger.offer(self.done, self._score())
             progress = self.source.checkpoint_state(self._ledger.checkpoints.url(self.done))
-            self._ledger.commit(self.done, folder, {**progress, "stopper": self._stopper.state_dict()})
+            made = {"weights": weights_hash(state["learner"]["module"]), "arithmetic": arithmetic()}
+            self._ledger.commit(self.done, folder, {**progress, "stopper": self._stopper.state_dict(), **made})
         self._last_checkpoint_s = time.perf_counter() - begun
 
     def _resume(self) -> None:
@@ -322,11 +330,23 @@ class Language(Placed):
             self._ledger.believe(state)
             self._load_state(torch.load(folder / "state.pt", weights_only=True))
 
+    def rewind(self, folder: Path) -> None:
+        """Go to the state of this run's checkpoint in a folder, with a hub that need not have what led to it."""
+        self.source  # noqa: B018 - opens the ledger, too
+        line = json.loads((folder / self._ledger.file).read_text())
+        self._load_progress({**line, "cursor": 0} if "cursor" in line else line)
+        self._load_learnt(torch.load(folder / "state.pt", weights_only=True))
+
+    def remake(self, groups: Sequence[Group]) -> None:
+        """The next update from these groups, and nothing beside it."""
+        self._learn(groups)
+        self.source.advance(groups)
+
     def _load_progress(self, state: Mapping[str, Any]) -> None:
         self.source.load_state_dict(state)
         self._stopper.load_state_dict(state["stopper"])
 
-    def _state(self) -> dict[str, Any]:
+    def whole_state(self) -> dict[str, Any]:
         """The state without the collector: weights, optimizer, schedule, counters."""
         return {
             "learner": self._first_of(lambda learner: learner.whole_state()),
@@ -337,6 +357,11 @@ class Language(Placed):
         }
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
+        self._load_learnt(state)
+        self._publish(self.done)
+
+    def _load_learnt(self, state: Mapping[str, Any]) -> None:
+        """Load what learners and schedule need; engines keep their weights."""
         learner = state["learner"]
         with own_settings(self.learner_group):  # a fork's are not those of the checkpoint
             self._first_of(lambda each: each.load_whole_state(learner))
@@ -344,7 +369,6 @@ class Language(Placed):
         self._updates_made = state["updates_made"]
         self.is_warm = state["is_warm"]
         self._iteration = state["iteration"]
-        self._publish(self.done)
 
     @override
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
@@ -352,7 +376,7 @@ class Language(Placed):
         progress = {**self.source.state_dict(), "stopper": self._stopper.state_dict(), **self._ledger.state_dict()}
         tokens = self.config.algorithm.optimizer.micro_batch_tokens
         line = {**progress, "experiment": self._experiment.sha256, "micro_batch_tokens": tokens}
-        return {"state": self._state(), "line": line}
+        return {"state": self.whole_state(), "line": line}
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -441,9 +465,12 @@ class Language(Placed):
         """The current policy's attempts at the held-out tasks, in the order of the tasks."""
         if self._acting != self.done:
             self._publish(self.done)
-        actor = self._actor(self._acting, sampling)
-        held_out = HeldOut(self._mixture, settings, run=self.source.run, name=name, policy=actor)
-        return held_out.play_all(self._runners.play)
+        return self.held_out(name, settings, sampling).play_all(self._runners.play)
+
+    def held_out(self, name: str, settings: EvaluationConfig, sampling: Sampling | None = None) -> HeldOut:
+        """The held-out tasks, for attempts of the engines' policy."""
+        actor = self.actor(self.done, sampling)
+        return HeldOut(self._mixture, settings, run=self.source.run, name=name, policy=actor)
 
     @override
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:

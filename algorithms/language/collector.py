@@ -346,7 +346,7 @@ class TurnCollector(Collector):
         self.ended = None
         self.renew_leases()
         for tries in range(TRIES):
-            plans = {plan.attempt.id: plan for plan in self._plan(policy, tries)}
+            plans = {plan.attempt.id: plan for plan in self.plan(policy, tries)}
             stored = list(self.hub.replay(after=self.cursor, selection=Selection(run=self.run)))
             attempts = {t.id: t for _, t in stored if t.id in plans}
             with clock(Metric.TIME_ROLLOUT):
@@ -372,7 +372,7 @@ class TurnCollector(Collector):
         """The engines' rate during rollouts."""
         return pace.in_turns(clock.spent(Metric.TIME_ROLLOUT))
 
-    def _plan(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
+    def plan(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
         """The attempts of this update: the same after a restart, because they follow from seed and update alone."""
         rng = random.Random(f"{self.experiment.seed}/{self.done}/{tries}")
         rollout = self.experiment.rollout

@@ -87,12 +87,16 @@ class Evaluations:
         """The current version's attempts at the held-out tasks, acting in this way."""
         assert self.trial is not None, "there are environments"
         if (version, way) not in self._attempts:
-            sampling = self.sampling
-            settings = self.settings
-            if way == "greedy":
-                sampling = sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0})
-            if sampling.temperature == 0:  # several attempts would all be the same
-                settings = settings.model_copy(update={"attempts": 1})
             self._attempts = {known: made for known, made in self._attempts.items() if known[0] == version}
-            self._attempts[version, way] = self.trial(f"{way}-{version}", settings, sampling)
+            self._attempts[version, way] = self.trial(*self.asked(version, way))
         return self._attempts[version, way]
+
+    def asked(self, version: int, way: Way) -> tuple[str, EvaluationConfig, Sampling]:
+        """Name, settings and sampling of this evaluation."""
+        sampling = self.sampling
+        settings = self.settings
+        if way == "greedy":
+            sampling = sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0})
+        if sampling.temperature == 0:  # several attempts would all be the same
+            settings = settings.model_copy(update={"attempts": 1})
+        return f"{way}-{version}", settings, sampling

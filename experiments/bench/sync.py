@@ -65,10 +65,10 @@ def measure(size: SyncSize = FULL) -> dict[str, Any]:
         algo = open_algorithm(experiment).build_algo()
         say("warm start")
         algo.begin()
-        figures: dict[str, Any] = {"parameters_m": round(sum(w.numel() for w in algo._weights().values()) / 1e6, 2)}
+        figures: dict[str, Any] = {"parameters_m": round(sum(w.numel() for w in algo.weights().values()) / 1e6, 2)}
         history: list[Metrics] = []
         sequences = {rate: _versions(algo, rate, size.versions, history) for rate in size.rates}
-        figures |= _overhead(history, algo._weights()) | _nexus(sequences, Path(folder))
+        figures |= _overhead(history, algo.weights()) | _nexus(sequences, Path(folder))
         if find_spec("vllm") is not None:
             say("vLLM")
             figures |= _first_token(algo, size)
@@ -83,10 +83,10 @@ def _versions(algo: Any, rate: float, count: int, history: list[Metrics]) -> lis
 
     say(f"{count} updates at learning rate {rate:g}")
     algo._schedule = open_schedule(rate, algo.config.algorithm.optimizer.schedule, count)
-    versions: list[Weights] = [algo._weights()]
+    versions: list[Weights] = [algo.weights()]
     for _ in range(count):
         history.append(dict(algo.train()[METRICS]))
-        versions.append(algo._weights())
+        versions.append(algo.weights())
     return versions
 
 

@@ -180,7 +180,7 @@ def _points(result: Mapping[str, Any] | None) -> str:
 
 
 @policies.command()
-def export(
+def export(  # noqa: PLR0913 - a command with its options
     policy: Annotated[str, typer.Argument(help="RUN (its last version) or RUN/NUMBER.")],
     folder: Annotated[Path, typer.Argument(help="Target folder; must be empty if it exists.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="Of control: also policy.onnx, its greedy path.")] = False,
@@ -196,10 +196,16 @@ def export(
         str | None,
         typer.Option(help="Of a language policy that reads one: have it always, as correctness=0.7,brevity=0.3."),
     ] = None,
+    evidence: Annotated[
+        bool, typer.Option("--evidence", help="Of language: a bundle for `loomrl verify`; FOLDER may be a FILE.tar.")
+    ] = False,
 ) -> None:
     """Copy a policy version out of the artifacts, with a model card: a Hugging Face folder, or one that ControlPolicy
     loads.
     """
+    if evidence:
+        _export_evidence(policy, folder, others=bool(onnx or stable_baselines or gguf or preference))
+        return
     from loomrl.experiments.card import write_card
     from loomrl.experiments.policies import exported
     from loomrl.gym.preference import parse_preference
@@ -214,6 +220,19 @@ def export(
         export_gguf(folder, folder / f"{version.replace('/', '-')}.{gguf}.gguf", gguf)
     result = {"policy": version, "folder": str(folder)}
     emit(result, f"{version} is in {folder}")
+
+
+def _export_evidence(policy: str, place: Path, *, others: bool) -> None:
+    from loomrl.errors import ConfigError
+    from loomrl.experiments.verify.bundle import open_bundle
+    from loomrl.experiments.verify.export import write_evidence
+
+    if others:
+        raise ConfigError("--evidence: a bundle has no other form of the policy. Export those into another folder.")
+    with open_face_store() as db:
+        version = write_evidence(policy, db, place)
+    root = open_bundle(place).root
+    emit({"policy": version, "bundle": str(place), "sha256": root}, f"evidence of {version} is in {place}, {root}")
 
 
 @policies.command("import")

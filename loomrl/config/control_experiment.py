@@ -102,7 +102,7 @@ class ControlRollout(Config):
     environments: PositiveInt | None = None
     """Environments per runner; null means 8 for ppo and 1 for sac and dqn."""
     steps: PositiveInt | None = None
-    """Steps per environment and update; null means 128 for ppo and 1 for sac and dqn and dqn."""
+    """Steps per environment and update; null means 128 for ppo and 1 for sac and dqn."""
 
 
 class ControlLearners(Config):
@@ -140,9 +140,10 @@ class ControlTrain(Records):
     environment."""
     stop: ReturnPatience = ReturnPatience()
     checkpoint_every: PositiveInt = 10_000
-    """Steps between checkpoints. The best, the last and any that are served are kept."""
-    keep_every: PositiveInt | None = None
-    """Steps between checkpoints that are kept too, to fork the run from; null keeps no more."""
+    """Steps between checkpoints."""
+    keep: Literal["needed", "all"] = "needed"
+    """Checkpoints that stay: the first, the best, the last and any that are served; or all, so that each can be forked
+    from."""
     tell_every: PositiveInt = 1_000
     """Steps between two lines of metrics, at least one update."""
 

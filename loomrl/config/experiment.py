@@ -396,9 +396,10 @@ class TrainConfig(Records):
     """Number of updates, unless a stopping rule ends the run earlier."""
     stop: Patience = Patience()
     checkpoint_every: PositiveInt = 10
-    """Updates between checkpoints. The best, the last and any that are served are kept."""
-    keep_every: PositiveInt | None = None
-    """Updates between checkpoints that are kept too, to fork the run from; null keeps no more."""
+    """Updates between checkpoints."""
+    keep: Literal["needed", "all"] = "needed"
+    """Checkpoints that stay: the first, the best, the last and any that are served; or all, so that every update can be
+    made again by `loomrl verify`, and each be forked from."""
 
 
 class Experiment(Training):

@@ -15,7 +15,7 @@ from loomrl.config import (
 from loomrl.errors import ConfigError
 from loomrl.schema import Difference
 
-PLACES = ("store_url", "artifact_url", "train.folder", "train.keep_every", "placement")
+PLACES = ("store_url", "artifact_url", "train.folder", "train.keep", "placement")
 CONTROL = (*PLACES, "learners.count", "learners.gpus")
 LANGUAGE = (
     *PLACES,

@@ -228,6 +228,7 @@ def _explain(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Iterato
     except LoomError:
         raise
     except Exception as error:
-        raise ConfigError(
-            f"environment {label(choice)!r} with {dict(settings)} cannot be made: {type(error).__name__}: {error}"
-        ) from error
+        has_module = isinstance(error, gymnasium.error.NameNotFound) and ":" in label(choice)
+        remedy = f" A class is given as {{kind: custom, entry_point: {label(choice)}}}." if has_module else ""
+        why = f"{type(error).__name__}: {error}{remedy}"
+        raise ConfigError(f"environment {label(choice)!r} with {dict(settings)} cannot be made: {why}") from error

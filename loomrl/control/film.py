@@ -28,6 +28,7 @@ from loomrl.control.play import ActingPolicy, StepLimit
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.shared import SharedVector
 from loomrl.control.space import flatten, seen
+from loomrl.control.vector import idle_places
 from loomrl.errors import ConfigError, EpisodeError, LoomError
 from loomrl.files import write_whole
 
@@ -160,13 +161,14 @@ def film_episode(
     columns: dict[str, list[Any]] = {"rewards": [], "values": [], "actions": [], "observations": []}
     is_terminated = False
     with _explain(name, 0):
-        observations, _ = environments.reset(seed=take.seed)
+        observations, info = environments.reset(seed=take.seed)
+    idle_N = idle_places(info, over_N)
     while not over_N[0] and not limit.overdue(steps_N, over_N)[0]:
         step = int(steps_N[0])
         numbers = flat(observations)[0]
         if not np.isfinite(numbers).all():
             raise EpisodeError(f"{name}: the observation before step {step + 1} is not finite: {numbers}.")
-        check(observations, over_N, steps_N)
+        check(observations, idle_N, steps_N)
         with _explain(name, step):
             camera.take(step)
         if values is not None:
@@ -174,7 +176,7 @@ def film_episode(
             columns["values"].append(values.value(first, state=None if state is None else state.one(0)))
         actions = act(observations, state=state)
         with _explain(name, step + 1):
-            observations, rewards, terminated, truncated, _ = environments.step(actions)
+            observations, rewards, terminated, truncated, info = environments.step(actions)
         steps_N += 1
         advance(step + 1)
         reward = float(rewards[0])
@@ -185,6 +187,7 @@ def film_episode(
         columns["observations"].append([] if is_picture else numbers[:NUMBERS].tolist())
         is_terminated = bool(terminated[0])
         over_N = np.asarray(terminated) | np.asarray(truncated)
+        idle_N = idle_places(info, over_N)
     with _explain(name, int(steps_N[0])):
         camera.take(int(steps_N[0]), is_last=True)
     episode = FilmedEpisode(

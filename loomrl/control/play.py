@@ -16,7 +16,7 @@ from loomrl.control.memory import MemoryState
 from loomrl.control.preference import VectorRewards, unfinite
 from loomrl.control.shared import SharedVector
 from loomrl.control.space import acts, flatten, translator
-from loomrl.control.vector import ResetsEnded, resets_at_once
+from loomrl.control.vector import ResetsEnded, idle_places, resets_at_once
 from loomrl.errors import EpisodeError
 
 MOST_STEPS = 10_000
@@ -33,13 +33,30 @@ class StepLimit:
         default = None if _limits_itself(environments) else MOST_STEPS
         self.steps = default if steps is None else steps
         """None: the environments' own limit holds."""
+        self._unmet_N = np.zeros(environments.num_envs, np.int64)
 
     def overdue(self, steps_N: NDArray[np.int64], over_N: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The environments whose episodes are as long as allowed and have not ended by themselves."""
+        """The environments whose episodes are as long as allowed and have not ended by themselves; with an agent, all
+        that are with it in its world. `over_N` are the places without an action in the next step.
+        """
+        self._refuse_missing(steps_N)
         if self.steps is None:
             return np.zeros_like(over_N)
         overdue_N: NDArray[np.bool_] = ~over_N & (steps_N >= self.steps)
+        inner = self._environments.unwrapped
+        if isinstance(inner, SharedVector) and overdue_N.any():
+            world_W = overdue_N.reshape(len(inner.worlds), -1).any(1)
+            overdue_N = np.repeat(world_W, len(inner.agents)) & ~over_N
         return overdue_N
+
+    def _refuse_missing(self, steps_N: NDArray[np.int64]) -> None:
+        """An EpisodeError about an agent that never comes: its share of episodes would be waited for."""
+        self._unmet_N = np.where(steps_N > 0, 0, self._unmet_N + 1)
+        if self._unmet_N.max() > MOST_STEPS:
+            raise EpisodeError(
+                f"place {int(self._unmet_N.argmax())} has had no agent for {MOST_STEPS:,} steps, and an evaluation "
+                "waits for its episodes. Leave agents that do not come out of possible_agents."
+            )
 
     def warning(self, count: int) -> str:
         """A warning about `count` episodes that were cut."""
@@ -48,8 +65,10 @@ class StepLimit:
             "gymnasium.wrappers.TimeLimit sets another limit."
         )
 
-    def restart(self, overdue_N: NDArray[np.bool_]) -> Any:
-        """Begin new episodes in these environments; returns all observations."""
+    def restart(self, overdue_N: NDArray[np.bool_], over_N: NDArray[np.bool_]) -> tuple[Any, NDArray[np.bool_]]:
+        """Begin new episodes in these environments; all observations, and the places without an action in the next
+        step.
+        """
         inner = self._environments.unwrapped
         chooses = isinstance(inner, SyncVectorEnv | AsyncVectorEnv | SharedVector)
         if not chooses and not isinstance(self._environments, ResetsEnded):
@@ -58,8 +77,8 @@ class StepLimit:
                 "environment anew. Give the environment a time limit (max_episode_steps), or take it one by one "
                 "(environment.vectorization=sync)."
             )
-        observations, _ = self._environments.reset(options={"reset_mask": overdue_N})
-        return observations
+        observations, info = self._environments.reset(options={"reset_mask": overdue_N})
+        return observations, idle_places(info, over_N)
 
 
 def _limits_itself(environments: VectorEnv[Any, Any, Any]) -> bool:
@@ -192,7 +211,8 @@ def play(
     check = refuse_stuck(environments)
     limit = StepLimit(environments, max_steps)
     at_once = resets_at_once(environments)
-    observations, _ = environments.reset(seed=seed)
+    observations, info = environments.reset(seed=seed)
+    over_N = idle_places(info, over_N)
     while (left_N > 0).any():
         if steps_N[0] % REPORT_EVERY == 0:
             report(len(returns), _note(steps_N, limit))
@@ -205,11 +225,12 @@ def play(
             raise EpisodeError(f"the environment gave a reward of {rewards}: nothing can be judged by it.")
         earned_N += np.where(over_N, 0.0, rewards)  # a step after an end only begins anew
         steps_N += ~over_N
-        over_N = np.asarray(terminated) | np.asarray(truncated)
+        ended_N = np.asarray(terminated) | np.asarray(truncated)
+        over_N = idle_places(info, ended_N)
         overdue_N = limit.overdue(steps_N, over_N)
         if at_once:
             info = info.get("final_info", info)
-        for n in np.flatnonzero(over_N | overdue_N):
+        for n in np.flatnonzero(ended_N | overdue_N):
             if left_N[n] > 0:
                 returns.append(float(earned_N[n]))
                 lengths.append(int(steps_N[n]))
@@ -223,7 +244,7 @@ def play(
         if at_once:
             over_N = _acts_on(over_N, state)
         if overdue_N.any() and (left_N > 0).any():
-            observations = _restart(limit, overdue_N, state)
+            observations, over_N = _restart(limit, overdue_N, over_N, state)
     return PlayOutcome(returns, lengths, trials, cut, limit.steps, places)
 
 
@@ -234,11 +255,13 @@ def _acts_on(over_N: NDArray[np.bool_], state: MemoryState | None) -> NDArray[np
     return np.zeros_like(over_N)
 
 
-def _restart(limit: StepLimit, overdue_N: NDArray[np.bool_], state: MemoryState | None) -> Any:
-    """All observations, after new episodes have begun in these environments."""
+def _restart(
+    limit: StepLimit, overdue_N: NDArray[np.bool_], over_N: NDArray[np.bool_], state: MemoryState | None
+) -> tuple[Any, NDArray[np.bool_]]:
+    """What `StepLimit.restart` returns, after the memory of these episodes is gone."""
     if state is not None:
         state.forget(overdue_N)
-    return limit.restart(overdue_N)
+    return limit.restart(overdue_N, over_N)
 
 
 class Each(NamedTuple):
@@ -301,7 +324,7 @@ def play_each(  # noqa: PLR0913 - how episodes are played, and who hears of it
             steps_N[n] = 0
             share_N[n] = 1.0
         if overdue_N.any() and min(map(len, returns)) < episodes:
-            observations = _restart(limit, overdue_N, state)
+            observations, over_N = _restart(limit, overdue_N, over_N, state)
     returns_NEH = np.array([told[:episodes] for told in returns])
     lengths_NE = np.array([told[:episodes] for told in lengths])
     return Each(returns_NEH, lengths_NE, int(cut_N.sum()), limit.steps)

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import NDArray
 
+from loomrl.control.vector import ABSENT
 from loomrl.errors import ConfigError, EpisodeError
 
 Space = spaces.Space[Any]
@@ -52,8 +53,8 @@ class SharedVector(VectorEnv[Any, Any, Any]):
     """`num_envs` places of agents in `num_envs / agents` worlds; place `w * agents + a` is agent a of world w.
 
     The step after a world's end ignores its actions and begins the next episode, with reward 0. World w of a seed is
-    `create()` reset with `seed + w`. All agents of a world must be there from beginning to end: an agent that leaves
-    alone is an EpisodeError, because a vector environment cannot mark a place as empty.
+    `create()` reset with `seed + w`. Agents may leave before the others and come later: `info["absent"]` marks the
+    places where nobody acts in the next step. They show the agent's last observation and earn 0.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}  # noqa: RUF012 - Gymnasium's declaration
@@ -73,6 +74,10 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._over_W = np.zeros(len(self.worlds), np.bool_)
+        self._present_WA = np.zeros((len(self.worlds), len(self.agents)), np.bool_)
+        """Who acts in the next step."""
+        self._left_WA = np.zeros_like(self._present_WA)
+        """Whose episode has ended; like PettingZoo, without return until the world begins anew."""
         self._seen: list[list[Any]] = [[] for _ in self.worlds]
         """The latest observations of each world."""
 
@@ -86,7 +91,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         chosen_P = given.pop("reset_mask", np.ones(self.num_envs, np.bool_))
         infos: list[Told] = [{}] * len(self.worlds)
         for w, one in enumerate(self._seeds(seed)):
-            if chosen_P[w * len(self.agents)]:
+            if chosen_P[w * len(self.agents) : (w + 1) * len(self.agents)].any():
                 self._seen[w], infos[w] = self._begin(w, seed=one, options=given or None)
         return self._batch(self._seen), self._infos(infos)
 
@@ -118,50 +123,64 @@ class SharedVector(VectorEnv[Any, Any, Any]):
     ) -> tuple[list[Any], Told]:
         world = self.worlds[w]
         seen, infos = world.reset(seed=seed, options=options)
-        late = [name for name in self.agents if name not in world.agents]
-        if late:
-            raise EpisodeError(
-                f"world {w}: {', '.join(late)} is not there when the episode begins. Supported are worlds whose "
-                "possible_agents are all there from beginning to end."
-            )
+        self._present_WA[w] = [name in world.agents for name in self.agents]
+        self._left_WA[w] = False
         self._over_W[w] = False
-        return self._each(w, "observation", seen), infos
+        if not self._present_WA[w].any():
+            raise EpisodeError(f"world {w}: no agent is there when the episode begins. Let reset fill its `agents`.")
+        present = self._told(w, "observation", seen)
+        first = next(iter(present.values()))  # shown of those that come later, and not looked at
+        return [present.get(name, first) for name in self.agents], infos
 
     def _act(self, w: int, actions: Sequence[Any]) -> tuple[list[Any], list[Any], Bools, Bools, Told]:
         world = self.worlds[w]
-        seen, rewards, terminated, truncated, infos = world.step(dict(zip(self.agents, actions, strict=True)))
-        terminated_A, truncated_A = (
-            np.array(self._each(w, name, told), np.bool_)
-            for name, told in (("terminated", terminated), ("truncated", truncated))
+        acting_A = self._present_WA[w].copy()
+        chosen = zip(self.agents, actions, acting_A, strict=True)
+        seen, rewards, terminated, truncated, infos = world.step(
+            {name: one for name, one, is_there in chosen if is_there}
         )
-        ended_A = terminated_A | truncated_A
-        self._over_W[w] = ended_A.all()
-        left = [
-            name
-            for name, is_ended in zip(self.agents, ended_A, strict=True)
-            if not self._over_W[w] and (is_ended or name not in world.agents)
-        ]
-        if left:
-            raise EpisodeError(
-                f"world {w}: {', '.join(left)} left before the others. Supported are worlds whose agents all end "
-                "together: let those that are out stay until the end, with reward 0 and actions that do nothing, and "
-                "tell them so in their observation; or train with RLlib's own multi_agent."
-            )
+        paid, terminated, truncated = (
+            self._told(w, name, told)
+            for name, told in (("reward", rewards), ("terminated", terminated), ("truncated", truncated))
+        )
+        terminated_A, truncated_A = (
+            np.array([told.get(name, False) for name in self.agents], np.bool_) for told in (terminated, truncated)
+        )
+        self._follow(w, terminated_A | truncated_A)
+        acting = [name for name, is_there in zip(self.agents, acting_A | self._present_WA[w], strict=True) if is_there]
+        shown = self._told(w, "observation", seen, acting)
         return (
-            self._each(w, "observation", seen),
-            self._each(w, "reward", rewards),
+            [shown.get(name, last) for name, last in zip(self.agents, self._seen[w], strict=True)],
+            [paid.get(name, 0.0) for name in self.agents],
             terminated_A,
             truncated_A,
             infos,
         )
 
-    def _each(self, w: int, what: str, told: Told) -> list[Any]:
-        missing = [name for name in self.agents if name not in told]
+    def _follow(self, w: int, ended_A: Bools) -> None:
+        """Who has left, who has come, and whether the world is over."""
+        listed_A = np.array([name in self.worlds[w].agents for name in self.agents], np.bool_)
+        vanished_A = self._present_WA[w] & ~ended_A & ~listed_A
+        if vanished_A.any():
+            names = ", ".join(np.array(self.agents)[vanished_A])
+            raise EpisodeError(
+                f"world {w}: {names} is no longer among its agents, and neither terminated nor truncated: what its "
+                "last state is worth cannot be known. Let step tell one of them for it."
+            )
+        self._left_WA[w] |= ended_A
+        self._present_WA[w] = listed_A & ~self._left_WA[w]
+        self._over_W[w] = not self._present_WA[w].any()
+
+    def _told(self, w: int, what: str, told: Told, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """What the world tells about these agents, by default about those that are there."""
+        if names is None:
+            names = [name for name, is_there in zip(self.agents, self._present_WA[w], strict=True) if is_there]
+        missing = [name for name in names if name not in told]
         if missing:
             raise EpisodeError(
-                f"world {w}: no {what} for {', '.join(missing)}. reset and step tell every agent of possible_agents."
+                f"world {w}: no {what} for {', '.join(missing)}. reset and step tell every agent that is there."
             )
-        return [told[name] for name in self.agents]
+        return {name: told[name] for name in names}
 
     def _refuse_strangers(self) -> None:
         """Refuse worlds that differ, or that are the same object."""
@@ -191,6 +210,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         for w, told in enumerate(infos):
             for a, name in enumerate(self.agents):
                 self._add_info(merged, told.get(name, {}), w * len(self.agents) + a)
+        merged[ABSENT] = ~self._present_WA.ravel()
         return merged
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:

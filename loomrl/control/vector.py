@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from loomrl.errors import ConfigError, EpisodeError
 
+ABSENT = "absent"
+"""Key in `info`, of `reset` and of every `step` of a vector environment with places that may be empty: true for each
+place where nobody acts in the next step, because the episode ended or no agent is there."""
 MODE = "autoreset_mode"
 FINAL = "final_obs"
 """Key in `info` for the last observations of episodes, where the step that ends them shows the next ones' first."""
@@ -39,6 +42,11 @@ def with_autoreset(environments: VectorEnv[Any, Any, Any], name: str) -> VectorE
     if not isinstance(environments.spec, EnvSpec | None):
         environments = KeepsSpec(environments)
     return ResetsEnded(environments) if mode is AutoresetMode.DISABLED else environments
+
+
+def idle_places(info: Mapping[str, Any], ended_N: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The places whose action in the next step is ignored; of environments that begin ended episodes in that step."""
+    return np.array(info[ABSENT], np.bool_) if ABSENT in info else ended_N
 
 
 def resets_at_once(environments: VectorEnv[Any, Any, Any]) -> bool:

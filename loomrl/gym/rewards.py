@@ -184,13 +184,13 @@ class Shaping:
     @property
     def compares(self) -> bool:
         """True if attempts of a group must be shaped together."""
-        return any(isinstance(judge, RankJudge) for judge in self._judges().values())
+        return any(isinstance(judge, RankJudge) for judge in self.judges.values())
 
     def shape(self, attempts: Iterable[Trajectory]) -> Iterator[Trajectory]:
         """The attempts with the parts added to their last turn's reward; one that cannot be scored has failed."""
         given = list(attempts)
         scored = [at for at, attempt in enumerate(given) if attempt.failure is None and attempt.turns]
-        graded = {name: judge.begin_all([given[at] for at in scored]) for name, judge in self._judges().items()}
+        graded = {name: judge.begin_all([given[at] for at in scored]) for name, judge in self.judges.items()}
         begun = {at: {name: grades[index] for name, grades in graded.items()} for index, at in enumerate(scored)}
         for at, attempt in enumerate(given):
             yield self._add_parts(attempt, begun[at]) if self.components and at in begun else attempt
@@ -229,11 +229,13 @@ class Shaping:
         scale = math.fsum(self.weights.values()) / math.fsum(raised.values())
         self.weights = {name: weight * scale for name, weight in raised.items()}
 
-    def _judges(self) -> dict[str, AttemptJudge]:
+    @property
+    def judges(self) -> dict[str, AttemptJudge]:
+        """The parts that a model or a person judges, by name."""
         return {c.name: c.compute_fn for c in self.components if isinstance(c.compute_fn, AttemptJudge)}
 
     def _judge_hashes(self) -> dict[str, str]:
-        return {name: judge.sha256 for name, judge in self._judges().items()}
+        return {name: judge.sha256 for name, judge in self.judges.items()}
 
     def _novelties(self) -> list[ActionNovelty]:
         return [c.compute_fn for c in self.components if isinstance(c.compute_fn, ActionNovelty)]

@@ -33,7 +33,7 @@ def find_fork_point(db: LoomDB, text: str) -> PolicyVersion:
         steps = ", ".join(str(version.number) for version in reversed(there)) or "none"
         raise ConfigError(
             f"{text!r}: there is no checkpoint of step {step!r}. Steps of {id} that have one: {steps}. "
-            "`train.keep_every=N` keeps one every N."
+            "`train.keep=all` keeps every one."
         )
     return found
 

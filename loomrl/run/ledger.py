@@ -23,6 +23,8 @@ from loomrl.types import PolicyVersion, Stage
 
 State = Mapping[str, Any]
 MOST_RELEASED = 10_000
+MADE = ("weights", "arithmetic")
+"""Parts of a state that are on record with its version: the hash of its weights, and where they were computed."""
 
 
 def _nothing(state: State) -> None:
@@ -147,15 +149,16 @@ class VersionLedger:
             algorithm=self.experiment.algorithm.kind,
             experiment=self.recorded,
             parent=state["parent"],
-            data=self.data(state),
+            data={**self.data(state), **{name: state[name] for name in MADE if name in state}},
             code=state["code"],
             created_at=state["created_at"],
         )
         record_policy(self.db, version, claim=self.claim)
         self.parent = version.id
         self.kept["last"] = number
-        kept = {*self.kept.values(), *self.held(state), *served_numbers(self.db, self.run)}
-        self.checkpoints.prune(kept, every=self.experiment.train.keep_every)
+        if self.experiment.train.keep == "all":
+            return
+        self.checkpoints.prune({*self.kept.values(), *self.held(state), *served_numbers(self.db, self.run)})
 
     def _settles(self, state: State) -> bool:
         try:

@@ -11,6 +11,7 @@ from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError
 from loomrl.files import make_private
 from loomrl.load import dump
+from loomrl.run.source import source_hashes
 from loomrl.store import LoomDB
 from loomrl.store.runs import Claim, Run, RunStatus, code_revision, finish_run, start_run
 
@@ -46,7 +47,7 @@ def begin_run(
         parent_policy=parent,
         started_at=time.time(),
     )
-    return start_run(db, run)
+    return start_run(db, run, sources=source_hashes(experiment))
 
 
 @contextmanager

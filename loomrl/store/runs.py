@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import UniqueConstraint, insert, update
@@ -107,13 +108,14 @@ def run_id(asked: str | None, name: str) -> str:
     return asked
 
 
-def start_run(db: LoomDB, run: Run) -> Claim:
+def start_run(db: LoomDB, run: Run, *, sources: Mapping[str, str] = MappingProxyType({})) -> Claim:
     """Record a run before it starts. Starting it again resumes it, with the same experiment but for its layout."""
     row = RUNS.row(replace(run, status=RunStatus.RUNNING, result={}, finished_at=None))
     started: dict[str, Any] = {
         "code": run.code,
         "environments": dict(run.environments),
         "experiment": run.experiment,
+        "sources": dict(sources),
         "machine": machine(),
         "host": platform.node(),
     }

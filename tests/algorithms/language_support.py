@@ -72,7 +72,7 @@ def embedded(experiment: Experiment) -> Experiment:
 
 
 def weights(algo: Any) -> Weights:
-    return {name: tensor.float().numpy() for name, tensor in algo._weights().items()}
+    return {name: tensor.float().numpy() for name, tensor in algo.weights().items()}
 
 
 def same(left: Weights, right: Weights) -> bool:

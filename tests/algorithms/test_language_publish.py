@@ -131,7 +131,7 @@ def test_what_stays_wrong_stops_the_run_by_name_and_nobody_acts_with_it(
     request = Request(torch.arange(4).numpy().astype("int32"), Sampling(max_tokens=2), frozenset(), 0)
     with pytest.raises(PolicyError, match=r"rejected|changed in the engine"):
         asyncio.run(runner.engine.generate(request))
-    played = warm._runners.play(warm.source._plan(warm._actor(2), 0))
+    played = warm._runners.play(warm.source.plan(warm.actor(2), 0))
     assert {attempt.failure.boundary for attempt in played if attempt.failure} == {"policy"}
     assert all(attempt.failure for attempt in played)
 
@@ -289,7 +289,7 @@ def test_drift_beyond_what_is_allowed_is_an_alarm_said_once(tmp_path: Path, capl
     state = algo.learner_group._learner.whole_state()
     learnt = {**state["module"], **{str(key): one["exp_avg"] for key, one in state["optimizer"]["state"].items()}}
     assert {tensor.dtype for tensor in learnt.values()} == {torch.float32}
-    assert {tensor.dtype for tensor in algo._weights().values()} == {torch.bfloat16}
+    assert {tensor.dtype for tensor in algo.weights().values()} == {torch.bfloat16}
     algo.stop()
     assert [line[Metric.POLICY_DRIFT_ALARM] for line in history] == [1, 1, 1]
     assert max(line[Metric.PUBLISH_DISTANCE] for line in history) < 0.1

@@ -61,7 +61,7 @@ def test_it_goes_on_to_the_last_bit_and_the_teacher_is_in_no_checkpoint(
     resumes(tmp_path, "reinforce", stops=2, **changes)
     algo = build(tmp_path, "reinforce", **changes)
     train(algo, 1)
-    assert algo._state()["learner"]["reference"] == {}
+    assert algo.whole_state()["learner"]["reference"] == {}
 
 
 @pytest.mark.system

@@ -13,6 +13,7 @@ from loomrl.algorithms.language.runner import LanguageRunner
 from loomrl.experiments.train import WAITS
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.process import _catches, stacks_if_stuck
+from tests.algorithms.control_envs import Identity
 from tests.algorithms.control_support import ppo
 from tests.algorithms.language_support import RAY, build, train
 
@@ -49,6 +50,27 @@ def test_a_deadlocked_part_is_named_and_shows_its_stack(
         train(algo, 1)
     told = capfd.readouterr().err
     assert f"waiting for {said}." in told
+    assert " in deadlocked" in told
+
+
+@pytest.mark.usefixtures("control_environments")
+def test_an_environment_of_control_that_hangs_is_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    algo = ppo().build_algo()
+    own = Identity.step
+    released = threading.Event()
+
+    def deadlocked(self: Identity, action: Any) -> Any:
+        released.wait(3)
+        released.set()
+        return own(self, action)
+
+    monkeypatch.setattr(Identity, "step", deadlocked)
+    with stacks_if_stuck(WAITS, 1.0):
+        algo.train()
+    told = capfd.readouterr().err
+    assert "waiting for a step of the environment." in told
     assert " in deadlocked" in told
 
 

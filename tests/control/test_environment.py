@@ -62,6 +62,10 @@ def test_a_creator_makes_one_or_many_by_what_it_is_told() -> None:
     [
         (GymnasiumEnvironment(id="CartPol-v1"), "'CartPol-v1' with {} cannot be made: NameNotFound"),
         (CustomEnvironment(entry_point="nowhere:Env"), "environment.entry_point='nowhere:Env': No module named"),
+        (
+            GymnasiumEnvironment(id="math:Hill"),
+            "NameNotFound.*A class is given as {kind: custom, entry_point: math:Hill}",
+        ),
         (CustomEnvironment(entry_point="math:pi"), "'math:pi' with {} cannot be made: TypeError"),
     ],
 )

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from ray import cloudpickle
 
+from loomrl.control.play import Scripted, play
 from loomrl.control.shared import SharedVector
 from loomrl.errors import ConfigError, EpisodeError
 
@@ -21,7 +22,7 @@ NAMES = ("left", "right")
 class Echo:
     """A `ParallelEnv` of two agents that are paid for repeating what they see, by hand and without PettingZoo.
 
-    An observation is the agent's bit, and the step; `leaver` is out after the first step.
+    An observation is the agent's bit, and the step; `leaver` terminates in the first step.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Echo:
     def step(self, actions: dict[str, Any]) -> Any:
         assert self.agents, "stepped after the end"
         self.heard.append(actions)
-        rewards = {name: float(actions[name] == self.bits[name]) for name in NAMES}
+        rewards = {name: float(actions[name] == self.bits[name]) for name in actions}
         self.step_now += 1
         over = self.step_now == self.steps
         out = {name: (over and self.terminates) or name == self.leaver for name in NAMES}
@@ -223,6 +224,50 @@ def test_what_was_refused_leaves_quietly(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not ignored
 
 
+@pytest.mark.parametrize("leaver", NAMES)
+def test_a_place_without_its_agent_is_marked_and_gets_no_action(leaver: str) -> None:
+    env = SharedVector(lambda: Echo(leaver=leaver), 4)
+    info = env.reset(seed=0)[1]
+    assert info["absent"].tolist() == [False] * 4
+    away = [name == leaver for name in NAMES] * 2
+    said = [env.step(np.ones(4, np.int64)) for _ in range(4)]
+    assert [s[2].tolist() for s in said] == [away, [False] * 4, [False] * 4, [False] * 4]
+    assert [s[4]["absent"].tolist() for s in said] == [away, away, [True] * 4, [False] * 4]
+    stays = next(name for name in NAMES if name != leaver)
+    assert [set(actions) for actions in env.worlds[0].heard] == [{*NAMES}, {stays}, {stays}]  # type: ignore[attr-defined]
+    assert (said[0][0]["step"] == said[1][0]["step"]).ravel().tolist() == away  # its last one stays
+    assert not said[1][1][away].any()
+
+
+def test_an_agent_may_come_after_the_beginning() -> None:
+    env = SharedVector(Late, 4)
+    assert env.reset(seed=0)[1]["absent"].tolist() == [False, True] * 2
+    seen, rewards, *_, info = env.step(np.array([0, 1, 0, 1]))
+    assert env.worlds[0].heard == [{"left": 0}]  # type: ignore[attr-defined]
+    assert not info["absent"].any()
+    assert not rewards[[1, 3]].any()
+    assert seen["step"].ravel().tolist() == [1] * 4
+
+
+def test_an_evaluation_counts_the_episodes_of_those_who_came_and_left() -> None:
+    env = SharedVector(lambda: Echo(steps=5, leaver="right"), 4)
+    lengths = play(Scripted(lambda seen: np.zeros(4, np.int64)), env, 8, seed=0).lengths
+    assert sorted(lengths) == [1] * 4 + [5] * 4
+
+
+def test_a_cut_ends_the_episodes_of_all_that_are_there_and_begins_the_world_anew() -> None:
+    env = SharedVector(lambda: Echo(steps=99, leaver="right"), 4)
+    told = play(Scripted(lambda seen: np.zeros(4, np.int64)), env, 8, seed=0, max_steps=7)
+    assert (sorted(told.lengths), told.cut) == ([1] * 4 + [7] * 4, 4)
+
+
+def test_an_agent_that_never_comes_is_named_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loomrl.control.play.MOST_STEPS", 20)
+    kinds = cycle([Other("left", "right", "ghost")])
+    with pytest.raises(EpisodeError, match="place 2 has had no agent for 20 steps"):
+        play(Scripted(lambda seen: np.zeros(3, np.int64)), SharedVector(kinds.__next__, 3), 3, seed=0)
+
+
 class Vanishing(Echo):
     def step(self, actions: Any) -> Any:
         said = super().step(actions)
@@ -231,9 +276,18 @@ class Vanishing(Echo):
 
 
 class Late(Echo):
+    """The right one comes in the first step, after a beginning of which it sees nothing."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        seen, infos = super().reset(seed, options)
+        self.agents = ["left"]
+        return {"left": seen["left"]}, infos
+
+
+class Empty(Echo):
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         said = super().reset(seed, options)
-        self.agents = ["left"]
+        self.agents = []
         return said
 
 
@@ -256,14 +310,13 @@ class Turns(Echo):
 @pytest.mark.parametrize(
     ("create", "words"),
     [
-        (lambda: Echo(leaver="right"), r"world 0: right left before .* whose agents all end together"),
-        (Vanishing, "left left before the others"),
-        (Late, "right is not there when the episode begins"),
+        (Vanishing, "world 0: left is no longer among its agents, and neither terminated nor truncated"),
+        (Empty, "world 0: no agent is there when the episode begins"),
         (lambda: Echo(silent=True), "world 0: no reward for right"),
     ],
-    ids=["leaves", "vanishes", "late", "silent"],
+    ids=["vanishes", "empty", "silent"],
 )
-def test_an_agent_that_is_not_there_all_the_time_is_named(create: Any, words: str) -> None:
+def test_a_world_that_does_not_tell_what_an_agent_needs_is_named(create: Any, words: str) -> None:
     env = SharedVector(create, 4)
     with pytest.raises(EpisodeError, match=words):
         (env.reset(seed=0), env.step(np.zeros(4, np.int64)))

@@ -130,10 +130,30 @@ def test_rows_of_the_zoo_are_kept_beside_those_of_other_hours(tmp_path: Path, mo
         told = zoo.measure(zoo.FULL, only=[row], seeds=[], page=page)
         assert told["rows"][row]["ratio"] == 0.25
     lines = [line for line in page.read_text().splitlines() if line.startswith("| `")]
-    assert lines == [f"| `{row}` | **2** (1, 2, 3) | **2** (1, 2, 3) | 2 | 8 | 0.25 |" for row in ("cartpole", "taxi")]
+    shared = "| **2** (1, 2, 3) | **2** (1, 2, 3)"
+    assert lines == [
+        f"| `cartpole` {shared} | 500 | 10 | 10 | 2 | 8 | 0.25 |",
+        f"| `taxi` {shared} |  | 10 | 10 | 2 | 8 | 0.25 |",
+    ]
     assert "taxi" in page.with_suffix(".svg").read_text()
+
+
+def test_a_peer_that_is_only_timed_has_one_seed_and_no_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trained(module: str, who: str, row: str, seed: str, *, env: Any) -> dict[str, Any]:
+        if who == "sb3":
+            assert seed == "1"
+            return {"cpu_s": 20.0, "steps": 1_000_000, "peak_mb": 1}
+        return {"return": int(seed), "cpu_s": 2.0, "steps": 10, "peak_mb": 1, "curve": [(1, 0.0), (10, 1.0)]}
+
+    monkeypatch.setattr(zoo, "run_part", trained)
+    page = tmp_path / "zoo.md"
+    assert zoo.measure(zoo.FULL, only=["hopper"], seeds=[], page=page)["rows"]["hopper"]["sb3_return"] is None
+    assert "| `hopper` | **2** (1, 2, 3) |  | 2410 | 10 | 1,000,000 | 2 | ~20 | 0.10 |" in page.read_text()
+
+
+def test_an_unknown_row_of_the_zoo_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"bench zoo: row='cartpol' is unknown.*cartpole"):
-        zoo.measure(zoo.FULL, only=["cartpol"], seeds=[], page=page)
+        zoo.measure(zoo.FULL, only=["cartpol"], seeds=[], page=None)
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from tests.experiments.runs import assert_same, history, places, weights
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster"), *MARKS]
 
-SHORT = {"train.updates": 4, "train.keep_every": 2, "evaluation.episodes": 4}
+SHORT = {"train.updates": 4, "train.checkpoint_every": 2, "train.keep": "all", "evaluation.episodes": 4}
 ENVS = "tests.algorithms.control_envs"
 
 
@@ -34,7 +34,7 @@ def control(folder: Path, **changes: Any) -> ControlExperiment:
         environment={"kind": "custom", "entry_point": f"{ENVS}:Identity"},
         algorithm={"kind": "ppo", "learning_rate": 3e-3, "minibatch_size": 64},
         rollout={"steps": 32},
-        train={"steps": 1024, "checkpoint_every": 256, "keep_every": 256, "tell_every": 256},
+        train={"steps": 1024, "checkpoint_every": 256, "keep": "all", "tell_every": 256},
         evaluation={"every": 512, "episodes": 4, "film": 0},
     )
     return base.override(places(folder) | changes)

@@ -41,7 +41,7 @@ def algorithm(of: Any) -> Any:
 
 def weights(of: Any) -> Weights:
     algo = algorithm(of)
-    state = algo._weights() if hasattr(algo, "_weights") else algo.get_module().state_dict()
+    state = algo.weights() if hasattr(algo, "weights") else algo.get_module().state_dict()
     return {name: torch.as_tensor(tensor).clone() for name, tensor in state.items()}
 
 

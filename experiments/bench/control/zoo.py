@@ -29,10 +29,11 @@ HEAD = """# Zoo
 
 `loomrl bench zoo page=docs/zoo.md` (`pip install 'loomrl[zoo]'`) trains `control/ROW` beside \
 Stable-Baselines3 with its zoo's settings, one thread. Return of 100 greedy episodes: the median of the \
-seeds, then each. CPU seconds: the process until training ends. `zoo.json` has more.
+seeds, then each; `zoo`: the return that SB3's zoo publishes. CPU seconds: the process until training ends; \
+~: by the rate of its first steps. `zoo.json` has more.
 
-| row | return | SB3 | CPU s | SB3 | ratio |
-|---|---|---|---|---|---|
+| row | return | SB3 | zoo | steps | SB3 | CPU s | SB3 | ratio |
+|---|---|---|---|---|---|---|---|---|
 """
 
 
@@ -61,12 +62,15 @@ def measure(size: ZooSize, *, only: Sequence[str], seeds: Sequence[int], page: P
     seeds = tuple(seeds) or size.seeds
     steps = () if size.steps is None else (str(size.steps),)
     kept = {} if page is None else _kept(page)
-    with progress("bench zoo", 2 * len(rows) * len(seeds)) as report:
+    trainings = sum(len(seeds) + (1 if "timed" in PEERS[row] else len(seeds)) for row in rows)
+    with progress("bench zoo", trainings) as report:
         done = 0
         for row in rows:
             results: dict[str, list[Result]] = {OURS: [], SB3: []}
-            for seed in seeds:
+            for index, seed in enumerate(seeds):
                 for who, found in results.items():
+                    if who == SB3 and index and "timed" in PEERS[row]:
+                        continue  # its rate does not depend on the seed
                     found.append(run_part("control.zoo_run", who, row, str(seed), *steps, env=os.environ | ONE_THREAD))
                     done += 1
                     report(done, f"{row} {who} {seed}")
@@ -91,11 +95,16 @@ def _figures(row: dict[str, Any]) -> dict[str, Any]:
         "return": _median(ours, "return"),
         "steps": round(_median(ours, "steps")),
         "cpu_s": round(cpu, 1),
-        "sb3_return": _median(theirs, "return"),
+        "sb3_return": _median(theirs, "return") if _is_whole(theirs) else None,
         "sb3_steps": round(_median(theirs, "steps")),
         "sb3_cpu_s": round(_median(theirs, "cpu_s"), 1),
         "ratio": round(cpu / _median(theirs, "cpu_s"), 2),
     }
+
+
+def _is_whole(results: Sequence[Result]) -> bool:
+    """True of trainings that went to their end, not only timed."""
+    return all("return" in each for each in results)
 
 
 def _median(results: Sequence[Result], name: str) -> float:
@@ -108,12 +117,16 @@ def write_page(page: Path, kept: dict[str, Any]) -> None:
     ordered = [row for row in FULL.rows if row in kept]
     for row in ordered:
         each = _figures(kept[row])
+        whole = _is_whole(kept[row][SB3])
         cells = [
             f"`{row}`",
             _spread(kept[row][OURS]),
-            _spread(kept[row][SB3]),
+            _spread(kept[row][SB3]) if whole else "",
+            f"{PEERS[row].get('published', '')}",
+            f"{each['steps']:,}",
+            f"{each['sb3_steps']:,}",
             f"{each['cpu_s']:,.0f}",
-            f"{each['sb3_cpu_s']:,.0f}",
+            f"{'' if whole else '~'}{each['sb3_cpu_s']:,.0f}",
             f"{each['ratio']:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |\n")
@@ -137,7 +150,7 @@ def _draw(file: Path, kept: dict[str, Any]) -> None:
             panel.set_title(row, loc="left")
             panel.xaxis.set_major_formatter(lambda steps, _: f"{steps / 1000:g}k")
             for colour, who, name in zip(COLOURS, (OURS, SB3), ("LoomRL", "SB3"), strict=False):
-                for index, each in enumerate(results[who]):
+                for index, each in enumerate(results[who] if _is_whole(results[who]) else ()):
                     label = name if not index else None
                     panel.plot(*zip(*each["curve"], strict=True), color=colour, linewidth=1.2, label=label)
             if place == 1:

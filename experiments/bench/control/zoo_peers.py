@@ -1,5 +1,8 @@
 """Settings of Stable-Baselines3's PPO and SAC from its zoo of tuned hyperparameters (rl-baselines3-zoo), by our file in
 `experiments/control/`. Where the zoo has none: its defaults, and our steps.
+
+`published` is the return in the zoo's `benchmark.md` (one training each; MuJoCo there is version 3). `timed` are the
+steps of a training that is only timed, where the whole takes Stable-Baselines3 ten minutes to hours.
 """
 
 from typing import Any
@@ -23,6 +26,7 @@ PEERS: dict[str, dict[str, Any]] = {
     "cartpole": {
         "kind": "ppo",
         "steps": 100000,
+        "published": 500,
         "environments": 8,
         "settings": {
             "n_steps": 32,
@@ -37,6 +41,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "acrobot": {
         "kind": "ppo",
         "steps": 1000000,
+        "published": -73.5,
+        "timed": 65536,
         "environments": 16,
         "normalize": True,
         "settings": {"n_steps": 256, "gae_lambda": 0.94, "gamma": 0.99, "n_epochs": 4},
@@ -44,6 +50,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "mountain_car": {
         "kind": "ppo",
         "steps": 1000000,
+        "published": -110.4,
+        "timed": 65536,
         "environments": 16,
         "normalize": True,
         "settings": {"n_steps": 16, "gae_lambda": 0.98, "gamma": 0.99, "n_epochs": 4},
@@ -51,6 +59,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "mountain_car_continuous": {
         "kind": "sac",
         "steps": 50000,
+        "published": 94.7,
+        "timed": 8192,
         "settings": {
             "learning_rate": 0.0003,
             "buffer_size": 50000,
@@ -68,6 +78,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "lunar_lander": {
         "kind": "ppo",
         "steps": 1000000,
+        "published": 242.1,
+        "timed": 65536,
         "environments": 16,
         "settings": {
             "n_steps": 1024,
@@ -81,6 +93,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "bipedal_walker": {
         "kind": "ppo",
         "steps": 5000000,
+        "published": 213.3,
+        "timed": 131072,
         "environments": 32,
         "normalize": True,
         "settings": {
@@ -93,10 +107,17 @@ PEERS: dict[str, dict[str, Any]] = {
             "clip_range": 0.18,
         },
     },
-    "pendulum": {"kind": "sac", "steps": 20000, "settings": {"learning_rate": 0.001}},
+    "pendulum": {
+        "kind": "sac",
+        "steps": 20000,
+        "published": -157.0,
+        "timed": 4000,
+        "settings": {"learning_rate": 0.001},
+    },
     "pendulum_ppo": {
         "kind": "ppo",
         "steps": 100000,
+        "published": -172.2,
         "environments": 4,
         "settings": {
             "n_steps": 1024,
@@ -111,6 +132,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "hopper": {
         "kind": "ppo",
         "steps": 1000000,
+        "published": 2410,
+        "timed": 50000,
         "normalize": True,
         "settings": {
             "batch_size": 32,
@@ -128,6 +151,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "half_cheetah": {
         "kind": "ppo",
         "steps": 1000000,
+        "published": 5819,
+        "timed": 25000,
         "normalize": True,
         "settings": {
             "batch_size": 64,
@@ -146,6 +171,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "walker2d": {
         "kind": "ppo",
         "steps": 1000000,
+        "published": 3479,
+        "timed": 25000,
         "normalize": True,
         "settings": {
             "batch_size": 32,
@@ -160,7 +187,7 @@ PEERS: dict[str, dict[str, Any]] = {
             "vf_coef": 0.871923,
         },
     },
-    "ant": {"kind": "ppo", "steps": 1000000, "normalize": True},
+    "ant": {"kind": "ppo", "steps": 1000000, "published": 1327, "timed": 50000, "normalize": True},
     "minigrid_empty": MINIGRID,
     "minigrid_doorkey": MINIGRID,
     "taxi": {"kind": "ppo"},

@@ -57,6 +57,30 @@ def ours(experiment: ControlExperiment) -> tuple[Any, int, Curve]:
 
 def sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> tuple[Any, int, Curve]:
     """Train Stable-Baselines3 with its zoo's settings in the experiment's environment."""
+    model, normalize = _open_sb3(experiment, peer)
+    steps = int(peer.get("steps", experiment.train.steps))
+    curve = Curve(steps)
+
+    def look(seen: dict[str, Any], _: dict[str, Any]) -> bool:
+        latest = seen["self"].ep_info_buffer
+        curve.add(seen["self"].num_timesteps, np.mean([each["r"] for each in latest]).item() if latest else None)
+        return True
+
+    model.learn(steps, callback=look)
+    policy = Scripted(lambda observations: model.predict(normalize(observations), deterministic=True)[0])
+    return policy, model.num_timesteps, curve
+
+
+def time_sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> float:
+    """CPU seconds that Stable-Baselines3's whole training would take, by the rate of its first steps."""
+    model, _ = _open_sb3(experiment, peer)
+    opened = cpu_s()
+    model.learn(peer["timed"])
+    return opened + (cpu_s() - opened) * float(peer["steps"] / model.num_timesteps)
+
+
+def _open_sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> tuple[Any, Callable[[Any], Any]]:
+    """The model, and what its policy does to observations."""
     import stable_baselines3
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -72,18 +96,7 @@ def sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> tuple[Any, int, 
     model = kind(
         "MlpPolicy", environments, seed=experiment.seed, device="cpu", policy_kwargs=_network(peer), **settings
     )
-    steps = int(peer.get("steps", experiment.train.steps))
-    curve = Curve(steps)
-
-    def look(seen: dict[str, Any], _: dict[str, Any]) -> bool:
-        latest = seen["self"].ep_info_buffer
-        curve.add(seen["self"].num_timesteps, np.mean([each["r"] for each in latest]).item() if latest else None)
-        return True
-
-    model.learn(steps, callback=look)
-    normalize = environments.normalize_obs if peer.get("normalize") else lambda observations: observations
-    policy = Scripted(lambda observations: model.predict(normalize(observations), deterministic=True)[0])
-    return policy, model.num_timesteps, curve
+    return model, environments.normalize_obs if peer.get("normalize") else lambda observations: observations
 
 
 def _schedule(value: Any) -> Any:
@@ -110,6 +123,8 @@ def run(who: str, row: str, seed: int, steps: int | None) -> dict[str, Any]:
 
     experiment: Any = resolve([f"control/{row}", f"seed={seed}", f"evaluation.episodes={EPISODES}"])
     peer = PEERS[row]
+    if who == "sb3" and "timed" in peer and steps is None:
+        return {"cpu_s": round(time_sb3(experiment, peer), 1), "steps": peer["steps"], "peak_mb": round(peak_mb())}
     if steps is not None:
         experiment = experiment.override({"train.steps": steps, "evaluation.episodes": 2})
         peer = {**peer, "steps": steps}

@@ -1,5 +1,6 @@
 """Sealed weights: every tensor with the checksum it had in the learner, verified again in the engine."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -60,6 +61,15 @@ def identify(weights: Iterable[tuple[str, Tensor]]) -> str:
 
     rounded = {name: checksum(tensor.detach().to(torch.bfloat16)) for name, tensor in weights}
     return xxhash.xxh3_128(json.dumps(sorted(rounded.items())).encode()).hexdigest()
+
+
+def weights_hash(weights: Weights) -> str:
+    """SHA-256 over the names, types, shapes and bytes of all tensors, as it is on record of a version."""
+    hashed = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        hashed.update(f"{name} {tensor.dtype}{tuple(tensor.shape)}\n".encode())
+        hashed.update(_bytes(tensor))
+    return hashed.hexdigest()
 
 
 def checksum(tensor: Tensor) -> str:
