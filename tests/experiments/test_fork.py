@@ -174,7 +174,7 @@ def test_what_cannot_be_forked_is_refused_before_anything_is_written(tmp_path: P
     assert not (tmp_path / "artifacts" / "runs" / "child").exists()
     begin(settings, "parent@0")
     with pytest.raises(StoreError, match=r"is not this fork of parent/0\. Name another --run"):
-        begin(settings, "parent@0", "algorithm.clip=0.3")
+        begin(settings, "parent@0", "algorithm.gamma=0.9")
 
 
 def test_a_kl_needs_the_policy_that_the_run_began_with(tmp_path: Path) -> None:
