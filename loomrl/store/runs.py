@@ -150,6 +150,12 @@ def record_fork(db: LoomDB, run: Run, changed: Mapping[str, str | None]) -> None
             )
 
 
+def changed_in_fork(source: Source, run: str) -> Mapping[str, str | None] | None:
+    """The settings that a fork changed, as JSON by path; None of a run that is no fork."""
+    forked = EVENTS.first(source, EVENTS.select(subject=run).where(EVENTS.c.kind == FORKED))
+    return None if forked is None else forked.data["changed"]
+
+
 def pin_model(db: LoomDB, run: str, file: Mapping[str, Any], *, at: float) -> None:
     """Record the file of a run's first weights; a ConfigError if the run began with a file of other content."""
     with db.write() as connection:

@@ -12,6 +12,7 @@ from loomrl.config import AnyExperiment, ControlExperiment
 from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.fork import fork
 from loomrl.experiments.train import resumed, train
+from loomrl.record.detail import find_run
 from loomrl.run.ledger import VersionLedger
 from loomrl.run.version import copied
 from loomrl.store import open_store
@@ -120,6 +121,7 @@ def test_a_fork_shares_bytes_with_its_parent_and_outlives_it(tmp_path: Path) -> 
     result = train(changed, run="child")
     with open_store(settings.store_url) as db:
         assert RUNS.require(db, "child").parent_policy == f"parent/{step}"
+        assert find_run(db, "child")["changed"] == {"algorithm.learning_rate": "0.01"}
         told = [version["id"] for version in lineage(db, result.policy)["ancestors"]]
     assert told[-3:] == [f"child/{step}", f"parent/{step}", "parent/0"]
 
