@@ -177,6 +177,16 @@ class Artifacts:
         with self._translated(under):
             return sorted(self._walk(under))
 
+    def list_begun(self, under: str) -> list[str]:
+        """The names directly below a path, of half-written artifacts too, sorted."""
+        _check_name(under)
+        with self._translated(under):
+            return sorted(str(entry.path) for entry in self._entries(under) if entry.type == fs.FileType.Directory)
+
+    def hashes(self, name: str) -> dict[str, str]:
+        """The SHA-256 of each file of a complete artifact, as its marker says."""
+        return {file: content.sha256 for file, content in self._complete_marker(name).files.items()}
+
     def url_of(self, name: str) -> str:
         """The URL that an artifact of this name has, or would have."""
         return _url_of(self.url, name)

@@ -59,10 +59,10 @@ def _show_policy(
         found = POLICY.find(db, policy)
         version = found["policy"].version
         origins = lineage(db, version.id)
-        state = file_of(version, db, "line.json")
+        state = file_of(version, db, "line.json") or file_of(version, db, "course.json")
     league = json.loads(state).get("league") if state else None
     if league:
-        from loomrl.algorithms.language.league import standings
+        from loomrl.algorithms.league import standings
 
         origins = {**origins, "league": standings(league)}
     whole = {**found, "origins": [origins, *origins["ancestors"]], "children": origins["children"]}

@@ -17,7 +17,7 @@ from loomrl.errors import ArtifactError, ConfigError, did_you_mean
 from loomrl.load import dump, parse_assignments
 from loomrl.schema import Difference, differences, merge
 from loomrl.store import LoomDB
-from loomrl.store.runs import POLICIES, RUNS, Run, code_revision, load_experiment, record_fork
+from loomrl.store.runs import POLICIES, RUNS, Run, code_revision, load_experiment, record_fork, refuse_forgotten
 from loomrl.types import PolicyVersion
 
 
@@ -35,6 +35,7 @@ def find_fork_point(db: LoomDB, text: str) -> PolicyVersion:
             f"{text!r}: there is no checkpoint of step {step!r}. Steps of {id} that have one: {steps}. "
             "`train.keep=all` keeps every one."
         )
+    refuse_forgotten(db, found.id)
     return found
 
 
@@ -120,7 +121,7 @@ def _state(theirs: Mapping[str, Any], version: PolicyVersion, experiment: AnyExp
 
 def _share_league(artifacts: Artifacts, state: dict[str, Any], run: str) -> None:
     """Past versions of the parent that are opponents become the fork's own."""
-    if "league" not in state:
+    if "league" not in state or "cursor" not in state:  # of control its members' weights are in the checkpoint
         return
     members = []
     for number, theirs, points in state["league"]["members"]:

@@ -17,6 +17,7 @@ from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError, LeaseLost
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import list_endpoints
+from loomrl.store.forgettings import open_forgettings
 from loomrl.store.policies import record_policy
 from loomrl.store.runs import POLICIES, RUNS, Claim, hold
 from loomrl.types import PolicyVersion, Stage
@@ -37,11 +38,16 @@ def _none(state: State) -> Collection[int]:
 
 
 def served_numbers(db: LoomDB, run: str) -> set[int]:
-    """Versions of a run that an endpoint names, or that were released: it may need them, or go back to them."""
+    """Versions of a run that an endpoint names, or that were released: it may need them, or go back to them. Those that
+    an open forgetting needs, too.
+    """
     named = {arm.policy for endpoint in list_endpoints(db) for arm in endpoint.arms}
     numbers = {int(key.rpartition("/")[2]) for key in named if re.fullmatch(rf"{re.escape(run)}/\d+", key)}
     for stage in (Stage.CANARY, Stage.PRODUCTION, Stage.RETIRED):
         numbers |= {version.number for version in POLICIES.latest(db, run=run, stage=stage, limit=MOST_RELEASED)}
+    for replay in (replay for one in open_forgettings(db) for replay in one.plan["replays"]):
+        numbers |= {replay["start"]} if replay["run"] == run else set()
+        numbers |= set(replay["targets"].values()) if replay["into"] == run else set()
     return numbers
 
 
