@@ -36,7 +36,7 @@ def compare_pairs(
     harms = (clipped - guard.low if guard.better is Better.LOWER else guard.high - clipped) / span
     plain = harms[:, 1] - harms[:, 0]
     eased = harms[:, 1] / (guard.times or 1.0) - harms[:, 0]
-    bets = BETS if planned is None else _suited_bets(plain, planned, error_rate)
+    bets = BETS if planned is None else suited_bets(plain, planned, error_rate)
     weight = np.ones(len(plain))
     accepted = guard.margin / span
     low = least_difference(plain, weight, weight, error_rate, bets)
@@ -84,7 +84,7 @@ def _is_refuted(score: Floats, difference: float, error_rate: float, bets: Float
     return bool((log_capital(score, ones, ones, difference, bets) >= -math.log(error_rate)).any())
 
 
-def _suited_bets(differences: Floats, planned: int, error_rate: float) -> Floats:
+def suited_bets(differences: Floats, planned: int, error_rate: float) -> Floats:
     """The bet before each pair that suits the planned number and the variance until then."""
     before = np.arange(len(differences))
     sums = np.concatenate([[0.0], np.cumsum(differences)[:-1]])[: len(before)]
