@@ -207,7 +207,7 @@ class ControlTraining:
         if found.cut is not None and found.cut.episodes:
             _log.warning("%s", *cut_lines([found]))
         report: dict[str, Any] = found.as_dict()
-        score = report.get("hypervolume")
+        score = report.get("hypervolume") if self.algo.league is None else self.algo.league.rating
         if score is None:
             score = report["overall"]["reward"]["mean"]
         self._is_due |= self._ledger.offer(self.done, score)
@@ -282,7 +282,7 @@ class ControlTraining:
             if found is None:
                 return False
             folder, state = found
-            self.algo.restore_from_path(str(folder / "algorithm"))
+            self.algo.take_over(str(folder / "algorithm"))  # a fork's settings are not those of the checkpoint
         self.done = state["done"]
         self._stop = state["stopped"]
         self.stage = state["stage"]
@@ -303,4 +303,6 @@ class ControlTraining:
     def _progress(self) -> dict[str, Any]:
         """The run's progress, as JSON, without the algorithm's own state."""
         state = {"stopped": self._stop, "stage": self.stage, "judged": self.judged}
+        if self.algo.league is not None:
+            state["league"] = self.algo.league.pool.state_dict()
         return state | {"convergence": self._convergence.state_dict()}

@@ -11,6 +11,12 @@ from loomrl.errors import ArtifactError
 _LAST = re.compile(r"(\d+)(?:\.(\d+))?")
 
 
+def number_of(url: str) -> int:
+    """The number of the checkpoint of this name; -1 if it is another artifact."""
+    last = _LAST.fullmatch(url.rpartition("/")[2])
+    return -1 if last is None else int(last[1])
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
     """Folders of a run among the artifacts, each named by its path below `artifact_url`.

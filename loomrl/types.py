@@ -47,6 +47,8 @@ class Stage(StrEnum):
     CANARY = "canary"
     PRODUCTION = "production"
     RETIRED = "retired"
+    FORGOTTEN = "forgotten"
+    """It learnt from a person who was forgotten since: deleted, and never used again."""
 
 
 class Message(NamedTuple):

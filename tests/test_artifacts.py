@@ -150,6 +150,14 @@ def test_a_half_written_artifact_is_not_believed(
     if artifact_url.startswith("file:"):
         Path(artifact_url.removeprefix("file://"), attempt).mkdir(parents=True)
     overwrite(f"{attempt}/bytes", b"who")
+    artifacts.put("runs/r/1", b"whole")
+    if artifact_url.startswith("file:"):
+        Path(artifact_url.removeprefix("file://"), f"runs/r/2/{FILES}0").mkdir(parents=True)
+    overwrite(f"runs/r/2/{FILES}0/bytes", b"ha")
+    assert artifacts.list_begun("runs/r") == ["runs/r/1", "runs/r/2"]
+    assert artifacts.hashes("runs/r/1").keys() == {"bytes"}
+    artifacts.delete("runs/r/2")
+    artifacts.delete("runs/r/1")
     assert not artifacts.exists("x")
     assert artifacts.list_names() == []
     with pytest.raises(ArtifactError, match=r"'x'.*half-written"):

@@ -27,6 +27,7 @@ from ray.rllib.utils.metrics import (
 )
 from typing_extensions import override
 
+from loomrl.algorithms.control.league import open_league
 from loomrl.algorithms.control.learner import OURS, ControlWork
 from loomrl.algorithms.control.module import ActorModule, seed_without_compiler
 from loomrl.algorithms.control.rollout import Rollout, Window, spread_of
@@ -67,6 +68,8 @@ class ControlStep(Placed):
         """Seconds by phase; a caller that measures part of the training replaces it."""
         self.updates = 0
         """Updates so far."""
+        self.league = open_league(self.config)
+        """The opponents that runners play against; None unless the environment asks for them."""
         self._spreads: list[Mapping[Metric, float]] = []
         """How actions lay between their bounds since the last metrics."""
         self.planned = -(-(self.config.steps or batch) // batch)
@@ -126,6 +129,8 @@ class ControlStep(Placed):
 
     def collect_rollouts(self, *, random: bool = False) -> list[Rollout]:
         """A rollout of every living runner; with `random`, without asking the policy."""
+        if self.league is not None:
+            self.league.seat(self)
         with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
             found = self.fetch_results(random)
             if not found and self._are_back():
@@ -141,6 +146,8 @@ class ControlStep(Placed):
                 "longer timeout or a shorter rollout_fragment_length."
             )
         self.record_rollouts(rollouts, [told for _, told in found])
+        if self.league is not None:
+            self.league.observe(self)
         return rollouts
 
     def fetch_results(self, random: bool) -> list[Brought]:
@@ -216,6 +223,8 @@ class ControlStep(Placed):
         told[Metric.SUCCESS_TOLD] = self.window.success_of(len(self.window.latest)) if self.window.latest else None
         told |= {name: fmean(each[name] for each in self._spreads) for name in (self._spreads or [{}])[0]}
         self._spreads = []
+        if self.league is not None:
+            told |= self.league.metrics()
         found |= {name: value for name, value in told.items() if value is not None and not math.isnan(value)}
         return {name: float(value) for name, value in found.items() if value is not None}
 
@@ -247,6 +256,8 @@ class ControlStep(Placed):
     def state_dict(self) -> dict[str, Any]:
         """The latest episodes, and what the algorithm adds to RLlib's state."""
         state = {"window": self.window.state_dict(), "updates": self.updates, "place": self.place}
+        if self.league is not None:
+            state["league"] = self.league.state_dict()
         if not self.config.fallback_reasons:
             state["origin"] = origin(self.config, self.get_module())
         return state
@@ -267,6 +278,8 @@ class ControlStep(Placed):
         """Resume from `state_dict`'s."""
         self.window.load_state_dict(state["window"])
         self.updates = state["updates"]
+        if self.league is not None:
+            self.league.load_state_dict(state["league"], self.policy())
 
     @override
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:

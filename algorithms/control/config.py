@@ -197,6 +197,11 @@ class ControlConfig(NamedConfig):
         raise NotImplementedError
 
     @property
+    def noise_color(self) -> str:
+        """Color of the noise of actions in rollouts."""
+        return "white"
+
+    @property
     def steps_per_update(self) -> int:
         """Environment steps of all runners per update."""
         return int(max(1, self.num_env_runners) * self.num_envs_per_env_runner * self.rollout_fragment_length)

@@ -32,6 +32,8 @@ from loomrl.control.space import acts, seen
 from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import Metric
 
+MOMENTUM = 0.9
+"""Adam's usual β₁."""
 OURS = "loomrl"
 """Key of our additions in RLlib's states."""
 
@@ -78,8 +80,10 @@ class Adam(torch.optim.Adam):
     state_dict = inspect.unwrap(torch.optim.Adam.state_dict)
     load_state_dict = inspect.unwrap(torch.optim.Adam.load_state_dict)
 
-    def __init__(self, parameters: Iterable[Tensor], *, rate: float, eps: float = 1e-8) -> None:
-        super().__init__(parameters, lr=rate, eps=eps, fused=True)
+    def __init__(
+        self, parameters: Iterable[Tensor], *, rate: float, eps: float = 1e-8, momentum: float = MOMENTUM
+    ) -> None:
+        super().__init__(parameters, lr=rate, eps=eps, betas=(momentum, 0.999), fused=True)
 
 
 @contextmanager
@@ -347,12 +351,14 @@ class PartsLearner(ArrayLearner):
         """A step of the optimizer of this name."""
         self.step(loss, self.get_optimizer(DEFAULT_MODULE_ID, name), clip_norm=self.config.settings.clip_norm)
 
-    def adam(self, module_id: str, name: str, parameters: Sequence[Any], *, rate: float) -> None:
+    def adam(
+        self, module_id: str, name: str, parameters: Sequence[Any], *, rate: float, momentum: float = MOMENTUM
+    ) -> None:
         """Register the optimizer of a part."""
         self.register_optimizer(
             module_id=module_id,
             optimizer_name=name,
-            optimizer=Adam(parameters, rate=rate),
+            optimizer=Adam(parameters, rate=rate, momentum=momentum),
             params=list(parameters),
             lr_or_lr_schedule=rate,
         )

@@ -3,7 +3,8 @@
 Axes: `_B` steps that are drawn.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,8 @@ class ReplayLearner(PartsLearner):
         """Build, with an empty replay memory."""
         super().build()
         settings = self.config.settings
+        if settings.products == "bfloat16":
+            _refuse_slow_products(self._device)
         self.ring = self.open_ring(settings.replay)
         self.parts["ring"] = self.ring
         self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
@@ -55,8 +58,9 @@ class ReplayLearner(PartsLearner):
             return 0
         due = self._least(int(self.owed))
         self.owed -= due
-        for _ in range(due):
-            self.improve()
+        with _products(settings.products):
+            for _ in range(due):
+                self.improve()
         return due * int(settings.batch)
 
     def improve(self) -> None:
@@ -76,6 +80,28 @@ class ReplayLearner(PartsLearner):
             self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(explained_variance(wanted_B + error_B, wanted_B)))
             self.judged = None
         return super().report_metrics(trained)
+
+
+def _refuse_slow_products(device: torch.device) -> None:
+    """A ConfigError if the device multiplies bfloat16 no faster than float32."""
+    on_gpu = device.type == "cuda"
+    if torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else torch.cpu._is_avx512_bf16_supported():
+        return
+    raise ConfigError(
+        f"products=bfloat16 has no effect on this {'GPU' if on_gpu else 'CPU'}, which has no instructions for it. "
+        "Leave it out."
+    )
+
+
+@contextmanager
+def _products(kind: str) -> Iterator[None]:
+    """Matrix products of float32 numbers are multiplied in this format. Only here: what others compute is theirs."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium" if kind == "bfloat16" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 class OffPolicyConfig(ControlConfig):

@@ -21,11 +21,14 @@ from ray import cloudpickle
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.util.debug import log_once
+from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.control.module import RunnerPolicy, policy_of, seed_without_compiler
 from loomrl.algorithms.control.rollout import Episode, Final, Rollout
+from loomrl.control.distribution import ActionDistribution
 from loomrl.control.mask import mask_in, stuck_in
+from loomrl.control.noise import PinkNoise
 from loomrl.control.play import StepLimit
 from loomrl.control.preference import unfinite
 from loomrl.control.space import acts, draw, flatten, seen, translator
@@ -82,6 +85,7 @@ class ArrayRunner(SingleAgentEnvRunner):
             if squashed:
                 count = self._acts.count
                 self._acts = replace(self._acts, low=(-1.0,) * count, high=(1.0,) * count)
+        self._pink = PinkNoise() if self.config.noise_color == "pink" else None
         self._forget()
 
     def _forget(self) -> None:
@@ -212,7 +216,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         sample = policy.distribution.sample
         mode = policy.distribution.mode
         decide = policy.decide
-        noise_T = policy.distribution.noise(steps, count, generator=self._noise) if explore else None
+        noise_T = self._draw_noise(steps, policy.distribution) if explore else None
         with torch.inference_mode():
             for t in range(steps):
                 seen_T[t] = now
@@ -252,6 +256,11 @@ class ArrayRunner(SingleAgentEnvRunner):
         if first is not None:
             rollout = replace(rollout, state=first)
         return (rollout.with_success(successes) if successes else rollout).with_resets(finals)
+
+    def _draw_noise(self, steps: int, distribution: ActionDistribution) -> Tensor:
+        if self._pink is None:
+            return distribution.noise(steps, self.num_envs, generator=self._noise)
+        return self._pink.draw(steps, (self.num_envs, distribution.inputs // 2), self._noise)
 
     def _policy(self) -> RunnerPolicy:
         """The module's policy; it follows the weights, and is rebuilt for another module."""
@@ -397,6 +406,7 @@ class ArrayRunner(SingleAgentEnvRunner):
                 "way": self._way,
                 "arrays": [self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N],
                 "state": self._state,
+                "pink": None if self._pink is None else self._pink.state,
             }
         return state
 
@@ -409,6 +419,8 @@ class ArrayRunner(SingleAgentEnvRunner):
             return
         self._noise.set_state(route["noise"])
         self._chance.bit_generator.state = route["chance"]
+        if self._pink is not None:
+            self._pink.state = route.get("pink")
         if route["env"] is None:
             self._forget()
             return

@@ -1,6 +1,6 @@
 """Soft actor–critic. Compare with `dqn.py`: the files differ only where the algorithms do.
 
-Axes: `_B` steps that are drawn, `_A` choices, `_2` the two critics.
+Axes: `_B` steps that are drawn, `_A` choices, `_X` numbers that a critic puts out, `_2` the two critics.
 """
 
 import logging
@@ -17,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from loomrl.algorithms.control import translation
+from loomrl.algorithms.control.learner import MOMENTUM
 from loomrl.algorithms.control.module import ActorModule
 from loomrl.algorithms.control.off_policy import Batch, OffPolicyConfig, OffPolicyStep, ReplayLearner
 from loomrl.algorithms.control.step_replay import ReplaySample
@@ -30,16 +31,18 @@ ACTOR = "actor"
 CRITICS = "critics"
 TEMPERATURE = "temperature"
 """The three optimizers."""
+CROSSQ_MOMENTUM = 0.5
+"""CrossQ's β₁: without target networks what is wanted moves faster."""
 OF_MOST = 0.7
 """The default target entropy of choices, as a share of the highest."""
 
 
 class SACModule(ActorModule):
-    """A bounded actor, two critics with target networks, and the entropy temperature."""
+    """A bounded actor, two critics, their target networks if there is no batch normalisation, and the temperature."""
 
     @override
     def setup(self) -> None:
-        """Build from `model_config`: `network`, `normalize`, `temperature`."""
+        """Build from `model_config`: `network`, `normalize`, `temperature`, `noise`, `batch_norm`."""
         view = seen(self.observation_space)
         kind = acts(self.action_space)
         network = self.model_config["network"]
@@ -53,10 +56,17 @@ class SACModule(ActorModule):
                 f"sac needs bounds of every action, {self.action_space} has none. Wrap the environment "
                 "(gymnasium.wrappers.RescaleAction)."
             )
+        if kind.kind == "discrete" and self.model_config["noise"] != "white":
+            raise ConfigError(
+                f"noise={self.model_config['noise']} has no effect on {self.action_space}: it is of real-valued "
+                "actions. Leave it out."
+            )
         self.net = Actor(view, kind, network, normalize=self.model_config["normalize"], squashed=True)
         size, out = (self.net.size + kind.count, 1) if kind.kind == "box" else (self.net.size, kind.sizes[0])
-        self.critics = Twins(size, out, network)
-        self.targets = deepcopy(self.critics).requires_grad_(False)
+        batch_norm = self.model_config["batch_norm"]
+        self.critics = Twins(size, out, network, batch_norm=batch_norm).eval()
+        if not batch_norm:
+            self.targets = deepcopy(self.critics).requires_grad_(False)
         self.log_temperature = torch.nn.Parameter(torch.tensor(float(np.log(self.model_config["temperature"]))))
 
 
@@ -71,7 +81,7 @@ class SACLearner(ReplayLearner):
         kind = acts(self.own.action_space)
         self._is_box = kind.kind == "box"
         self._critics = list(self.own.critics.parameters())
-        self._targets = list(self.own.targets.parameters())
+        self._targets = [] if settings.batch_norm else list(self.own.targets.parameters())
         most = OF_MOST * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
         self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
 
@@ -85,10 +95,12 @@ class SACLearner(ReplayLearner):
         temperature = own.log_temperature.detach().exp()
         error_2B = self._critics_step(batch, drawn, features_B, temperature)
         logp_B = self._actor_step(batch["seen"], features_B, temperature)
-        surplus = (logp_B + self._wanted_entropy(batch["seen"])).mean()
-        self.tend(TEMPERATURE, -own.log_temperature * surplus)
-        with torch.no_grad():
-            torch._foreach_lerp_(self._targets, self._critics, settings.tau)
+        if settings.temperature_rate:
+            surplus = (logp_B + self._wanted_entropy(batch["seen"])).mean()
+            self.tend(TEMPERATURE, -own.log_temperature * surplus)
+        if self._targets:
+            with torch.no_grad():
+                torch._foreach_lerp_(self._targets, self._critics, settings.tau)
         if settings.replay.prioritized is not None:
             self.ring.update_priorities(drawn, error_2B.abs().mean(0).cpu().numpy())
         self.log(Metric.POLICY_ENTROPY, -logp_B.mean())
@@ -102,28 +114,46 @@ class SACLearner(ReplayLearner):
 
     def _critics_step(self, batch: Batch, drawn: ReplaySample, features_B: Tensor, temperature: Tensor) -> Tensor:
         own = self.own
-        distribution = self.distribution
+        now_B = features_B.detach()
         with torch.no_grad():
             after_B = own.net.features(batch["after"])
             inputs = own.net.decide(after_B, batch["after"])
-            if self._is_box:
-                actions, logp_B = distribution.draw(inputs, self._noise(len(inputs)))
-                least_B = own.targets(torch.cat([after_B, actions], 1)).amin(0).squeeze(-1)
-                next_B = least_B - temperature * logp_B
-            else:
-                logp_BA = inputs.log_softmax(-1)
-                next_B = (logp_BA.exp() * (own.targets(after_B).amin(0) - temperature * logp_BA)).sum(-1)
-            wanted_B = batch["rewards"] + batch["ahead"] * next_B
         if self._is_box:
-            said_2B = own.critics(torch.cat([features_B.detach(), batch["actions"]], 1)).squeeze(-1)
+            with torch.no_grad():
+                actions, logp_B = self.distribution.draw(inputs, self._noise(len(inputs)))
+            now_B = torch.cat([now_B, batch["actions"]], 1)
+            said_2BX, next_2BX = self._judge(now_B, torch.cat([after_B, actions], 1))
+            said_2B = said_2BX.squeeze(-1)
+            next_B = next_2BX.amin(0).squeeze(-1) - temperature * logp_B
         else:
-            said_2B = own.critics(features_B.detach()).gather(2, batch["actions"].expand(2, -1)[..., None])[..., 0]
+            said_2BX, next_2BX = self._judge(now_B, after_B)
+            said_2B = said_2BX.gather(2, batch["actions"].expand(2, -1)[..., None])[..., 0]
+            logp_BA = inputs.log_softmax(-1)
+            next_B = (logp_BA.exp() * (next_2BX.amin(0) - temperature * logp_BA)).sum(-1)
+        wanted_B = batch["rewards"] + batch["ahead"] * next_B
         error_2B: Tensor = said_2B - wanted_B
         loss = 0.5 * (torch.from_numpy(drawn.weights_B).to(self._device) * error_2B.square()).mean(1).sum()
         self.tend(CRITICS, loss)
         self.log(Metric.VALUE_LOSS, loss)
         self.judged = error_2B[0].detach(), wanted_B
         return error_2B.detach()
+
+    def _judge(self, now_B: Tensor, after_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The critics' outputs, and without gradient those of the targets after the step.
+
+        Batch normalisation needs both in one pass (CrossQ): actions drawn now are distributed unlike stored ones.
+        """
+        own = self.own
+        if self._targets:
+            with torch.no_grad():
+                next_2BX = own.targets(after_B)
+            return own.critics(now_B), next_2BX
+        own.critics.train()
+        said_2BX, next_2BX = own.critics(torch.cat([now_B, after_B])).chunk(2, 1)
+        own.critics.eval()
+        if self.ranks > 1:
+            self._average([each for each in own.critics.buffers() if each.is_floating_point()])
+        return said_2BX, next_2BX.detach()
 
     def _actor_step(self, seen_B: Tensor, features_B: Tensor, temperature: Tensor) -> Tensor:
         """A step of the actor; returns the log-probability of its actions."""
@@ -161,12 +191,13 @@ class SACLearner(ReplayLearner):
         """Adam, three times."""
         own = self._module[module_id]
         settings = self.config.settings
+        momentum = CROSSQ_MOMENTUM if settings.batch_norm else MOMENTUM
         for name, parameters, rate in (
             (ACTOR, list(own.net.parameters()), settings.actor_rate),
             (CRITICS, list(own.critics.parameters()), settings.critic_rate),
             (TEMPERATURE, [own.log_temperature], settings.temperature_rate),
         ):
-            self.adam(module_id, name, parameters, rate=rate)
+            self.adam(module_id, name, parameters, rate=rate, momentum=momentum)
 
 
 class SACConfig(OffPolicyConfig, stock.SACConfig):
@@ -174,6 +205,7 @@ class SACConfig(OffPolicyConfig, stock.SACConfig):
 
     settings_class = kinds.SAC
     words = translation.SAC
+    shaping = frozenset({"batch_norm"})
     fast_learner = SACLearner
     stock_learner = SACTorchLearner
     stock_settings = OffPolicyConfig.stock_settings | {
@@ -183,6 +215,11 @@ class SACConfig(OffPolicyConfig, stock.SACConfig):
         "initial_temperature",
         "target_entropy",
     }
+
+    @property
+    @override
+    def noise_color(self) -> str:
+        return str(self.settings.noise)
 
     def __init__(self, algo_class: type | None = None) -> None:
         logging.getLogger(stock.sac.__name__).setLevel(logging.ERROR)  # it recommends the old API stack
@@ -220,7 +257,8 @@ class SACConfig(OffPolicyConfig, stock.SACConfig):
         """The module that our learner trains."""
         settings = self.settings
         made = {"network": settings.network, "normalize": settings.normalize_observations}
-        made |= {"temperature": settings.initial_temperature}
+        made |= {"temperature": settings.initial_temperature, "noise": settings.noise}
+        made |= {"batch_norm": settings.batch_norm}
         return RLModuleSpec(module_class=SACModule, model_config=made)
 
 

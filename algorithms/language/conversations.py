@@ -9,12 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
 from loomrl.algorithms.language.lesson import Lesson
 from loomrl.algorithms.language.packing import Sample
-from loomrl.algorithms.language.passes import DataPasses
+from loomrl.algorithms.language.passes import DataPasses, place_in_pass
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.served.collector import dataset_of
 from loomrl.algorithms.language.served.lesson import encode_thread, sample_threads
@@ -32,6 +31,8 @@ from loomrl.types import Group
 
 Threads = list[Sample]
 """The samples of one conversation: one, or several of a session whose answers fork."""
+Keyed = tuple[str, Threads]
+"""A conversation behind its key: its line in a file, or its trajectory."""
 _log = logging.getLogger(__name__)
 
 
@@ -49,19 +50,20 @@ class ConversationSource(DataPasses):
         if data.file is not None:
             files = read_chat_files(data)
             about = {"file": data.file, "sha256": files.sha256}
-            self._train, held_out = encode_files(files, origin, context=context, trust_remote_code=trusts)
+            train, held_out = encode_files(files, origin, context=context, trust_remote_code=trusts)
         else:
             dataset = dataset_of(experiment, db)
             about = {"dataset": dataset.id, "sha256": dataset.sha256}
             chat = open_chat(origin, trust_remote_code=trusts)
             with Contents(experiment.store_url) as contents:
-                self._train, held_out = (
+                train, held_out = (
                     [*_encode_rows(contents, read_rows(db, dataset.id, part=part), chat, context=context)]
                     for part in ("train", "holdout")
                 )
         super().__init__(experiment, run, mixture, about=about)
-        self.held_out = [sample for threads in held_out for sample in threads]
-        if not self._train:
+        self.held_out = [sample for _, threads in held_out for sample in threads]
+        self._plan = [batch for epoch in range(data.epochs) for batch in self._pass(train, epoch)]
+        if not train:
             raise DataError(f"{data.origin}: none of its conversations can be learnt from. Freeze another selection.")
         if not self.held_out:
             _log.warning("%s: nothing is held out, so no held-out loss is measured (data.held_out).", data.origin)
@@ -76,11 +78,11 @@ class ConversationSource(DataPasses):
     @property
     @override
     def planned(self) -> int:
-        return self._per_pass * self._settings.epochs
+        return len(self._plan)
 
-    @property
-    def _per_pass(self) -> int:
-        return -(-len(self._train) // self._settings.batch)
+    @override
+    def learnt_in(self, update: int) -> Sequence[object]:
+        return [key for key, _ in self._plan[update]]
 
     def collect(self, policy: LanguagePolicy, clock: Phases) -> tuple[list[Group], dict[str, float]]:
         """No groups, and the lengths of this update's conversations."""
@@ -113,17 +115,20 @@ class ConversationSource(DataPasses):
         super().load_state_dict(state)
 
     def _batch(self) -> list[Threads]:
-        """The conversations of this update, in an order that follows from the seed and the pass."""
-        epoch, number = divmod(self.done, self._per_pass)
-        order = np.random.default_rng([self.experiment.seed, epoch]).permutation(len(self._train))
-        first = number * self._settings.batch
-        return [self._train[at] for at in order[first : first + self._settings.batch]]
+        """The conversations of this update."""
+        return [threads for _, threads in self._plan[self.done]]
+
+    def _pass(self, train: Sequence[Keyed], epoch: int) -> list[Sequence[Keyed]]:
+        """The batches of one pass."""
+        ordered = sorted(train, key=lambda one: place_in_pass(self.experiment.seed, epoch, one[0]))
+        size = self._settings.batch
+        return [ordered[first : first + size] for first in range(0, len(ordered), size)]
 
 
 @lru_cache(1)  # a run's files are checked before Ray starts, and tokenised then
 def encode_files(
     files: ChatFiles, origin: Path, *, context: int, trust_remote_code: bool
-) -> tuple[list[Threads], list[Threads]]:
+) -> tuple[list[Keyed], list[Keyed]]:
     """The samples to learn from and those held out, by the template of the model in a folder; a DataError names file
     and line of a conversation that cannot be rendered, or is longer than the context.
     """
@@ -131,7 +136,7 @@ def encode_files(
     tool_role = chat.takes("tool")
     parts = [[_encode(one, chat, tool_role=tool_role) for one in part] for part in (files.train, files.held_out)]
     sized = zip([*files.train, *files.held_out], [*parts[0], *parts[1]], strict=True)
-    long = [(len(sample.ids_T), one) for one, (sample,) in sized if len(sample.ids_T) > context]
+    long = [(len(sample.ids_T), one) for one, (_, (sample,)) in sized if len(sample.ids_T) > context]
     if long:
         most = max(tokens for tokens, _ in long)
         tokens, first = long[0]
@@ -142,18 +147,18 @@ def encode_files(
     return parts[0], parts[1]
 
 
-def _encode(one: FileChat, chat: ChatTemplate, *, tool_role: bool) -> Threads:
+def _encode(one: FileChat, chat: ChatTemplate, *, tool_role: bool) -> Keyed:
     try:
         sample = encode_thread(one.turns(tool_role=tool_role), chat, learns=lambda number: True)
     except PolicyError as error:
         raise DataError(f"{one.where}: {error}") from error
     assert sample is not None, "it has an answer"
-    return [sample]
+    return str(one.line), [sample]
 
 
 def _encode_rows(
     contents: Contents, rows: Iterable[DatasetRow], chat: ChatTemplate, *, context: int
-) -> Iterator[Threads]:
+) -> Iterator[Keyed]:
     """The samples of a data set's rows, but for those that were deleted since and those that are too long."""
     lost = {"were deleted since": 0, f"are longer than algorithm.model.context={context}": 0}
     deleted, long = lost
@@ -169,7 +174,7 @@ def _encode_rows(
         if any(len(sample.ids_T) > context for sample in threads):
             lost[long] += 1
         elif threads:
-            yield threads
+            yield row.trajectory, threads
     for why, count in lost.items():
         if count:
             _log.warning("%d trajectories are not learnt from: they %s.", count, why)

@@ -1,5 +1,6 @@
 """Passes over data in the place of rollouts: how far a run is, and how it goes on. The data are another's."""
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,11 +8,24 @@ from typing import Any
 from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.timing import Pace, Phases
 from loomrl.config import DatasetConfig, Experiment
+from loomrl.errors import ConfigError
 from loomrl.gym.task_mixture import TaskMixture
 from loomrl.run.ledger import VersionLedger
 from loomrl.store import LoomDB
 from loomrl.store.runs import Claim
 from loomrl.types import Group
+
+ORDER = "own places"
+"""The rule by which batches follow from data and seed; a checkpoint names it."""
+
+
+def place_in_pass(seed: int, epoch: int, key: str) -> bytes:
+    """The place of an item in a pass, in byte order.
+
+    It follows from nothing but the item, so that a run without some items begins as one with them
+    (`loomrl people forget --weights`).
+    """
+    return hashlib.sha256(f"{seed} {epoch} {key}".encode()).digest()
 
 
 class DataPasses:
@@ -34,6 +48,10 @@ class DataPasses:
     @property
     def planned(self) -> int:
         """Updates of all passes."""
+        raise NotImplementedError
+
+    def learnt_in(self, update: int) -> Sequence[object]:
+        """All that the batch of an update follows from; equal things make equal updates of equal weights."""
         raise NotImplementedError
 
     @property
@@ -80,7 +98,6 @@ class DataPasses:
             claim=claim,
             file="line.json",
             data=lambda state: {**self._about, "updates": state["done"]},
-            keeps_all=self.experiment.train.keep == "all",
             parent=self.experiment.parent,
         )
 
@@ -90,8 +107,13 @@ class DataPasses:
 
     def state_dict(self) -> dict[str, Any]:
         """The state needed to resume, as JSON."""
-        return {"done": self.done}
+        return {"done": self.done, "order": ORDER}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
+        if state.get("order") != ORDER:
+            raise ConfigError(
+                f"run {self.run!r} began when batches were drawn in another order, so some of its data would be learnt "
+                "from twice. Begin another --run."
+            )
         self.done = state["done"]

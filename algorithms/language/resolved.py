@@ -107,7 +107,7 @@ class Resolved:
         experiment = self.experiment
         algorithm = self.algorithm
         if experiment.parent is not None:
-            return f"models/{content_hash(['parent', experiment.parent])[:16]}"
+            return inherited_name(experiment.parent)
         parts = [algorithm.model, algorithm.warm_start, experiment.curriculum, *experiment.environments]
         told: list[Any] = [experiment.seed, *(part.model_dump(mode="json") for part in parts)]
         if isinstance(algorithm, LanguageWeave) and algorithm.objectives:
@@ -115,6 +115,11 @@ class Resolved:
         if isinstance(algorithm, LanguageWeave) and algorithm.experts > 1:
             told.append(algorithm.model_dump(mode="json", include={"experts", "expert_rank"}))
         return f"models/{content_hash(told)[:16]}"
+
+
+def inherited_name(parent: str) -> str:
+    """The artifact with the whole model of a version with which runs begin."""
+    return f"models/{content_hash(['parent', parent])[:16]}"
 
 
 def save_policy(resolved: Resolved, weights: Weights, folder: Path) -> None:

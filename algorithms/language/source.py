@@ -82,17 +82,26 @@ class Source(Protocol):
 
 
 @contextmanager
+def open_data(
+    resolved: Resolved, run: str, mixture: TaskMixture, *, db: LoomDB
+) -> Iterator[ConversationSource | ServedCollector]:
+    """The source of a run that learns from data."""
+    if isinstance(resolved.algorithm, SFT):
+        yield ConversationSource(resolved, run, mixture, db=db)
+        return
+    with Contents(resolved.experiment.store_url) as contents:
+        yield ServedCollector(resolved, run, mixture, contents=contents, db=db)
+
+
+@contextmanager
 def open_source(
     resolved: Resolved, run: str, mixture: TaskMixture, *, runners: RunnerGroup, db: LoomDB
 ) -> Iterator[Source]:
     """The source of a run; rollouts have a hub of the run's own, in a LoomDB beside the experiment's."""
     experiment = resolved.experiment
-    if isinstance(resolved.algorithm, SFT):
-        yield ConversationSource(resolved, run, mixture, db=db)
-        return
     if experiment.data is not None:
-        with Contents(experiment.store_url) as contents:
-            yield ServedCollector(resolved, run, mixture, contents=contents, db=db)
+        with open_data(resolved, run, mixture, db=db) as passes:
+            yield passes
         return
     url = beside(experiment.store_url, run)
     groups = experiment.rollout.groups_per_update * experiment.train.checkpoint_every

@@ -35,6 +35,13 @@ def run(
         typer.Option(help="The baseline: as VERSION, or production[:ENDPOINT]. Without it there is no comparison."),
     ] = None,
     suite: Annotated[str, typer.Option(help="A suite's file, or the name of a shipped one.")] = "language",
+    logged: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATASET",
+            help="Frozen sessions that the baseline served: a candidate that would have done worse is refused.",
+        ),
+    ] = None,
     page: PageFile = None,
 ) -> None:
     """Judge a policy by a suite, and record the verdict.
@@ -49,7 +56,7 @@ def run(
     from loomrl.experiments.gate.judge import judge_version
 
     with open_face_store() as db:
-        verdict = judge_version(version, against, resolved, db)
+        verdict = judge_version(version, against, resolved, db, logged=logged)
     _write(verdict, page)
     _print_verdict(verdict)
     raise typer.Exit(EXIT[verdict.outcome])

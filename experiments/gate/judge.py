@@ -11,6 +11,7 @@ from loomrl.control.environment import snapshot
 from loomrl.errors import LoomError
 from loomrl.experiments.gate.control import play_control
 from loomrl.experiments.gate.language import SuiteResult, play_language
+from loomrl.experiments.gate.logged import check_logged_sessions
 from loomrl.experiments.gate.party import Parties, find_parties
 from loomrl.gym.registry import Registry
 from loomrl.release.gate.benchmark import BenchmarkScores, benchmark, improvement, regression
@@ -29,21 +30,31 @@ def judge_version(
     suite: Suite,
     db: LoomDB,
     *,
+    logged: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> StoredVerdict:
-    """Find both policies, play the suite, and record the verdict."""
-    return judge(find_parties(version, against, suite, db), suite, db, clock=clock)
+    """Find both policies, play the suite, and record the verdict; `logged` is a data set of the baseline's sessions."""
+    return judge(find_parties(version, against, suite, db), suite, db, logged=logged, clock=clock)
 
 
-def judge(parties: Parties, suite: Suite, db: LoomDB, *, clock: Callable[[], float] = time.time) -> StoredVerdict:
+def judge(
+    parties: Parties,
+    suite: Suite,
+    db: LoomDB,
+    *,
+    logged: str | None = None,
+    clock: Callable[[], float] = time.time,
+) -> StoredVerdict:
     """Play the suite, with fresh seeds unless it fixes one, and record the verdict."""
     began = clock()
+    told = [] if logged is None else [check_logged_sessions(logged, parties, suite, db)]
     seed = secrets.randbelow(SEEDS) if suite.seed is None else suite.seed
     play: Any = play_language if isinstance(suite, LanguageSuite) else play_control
     played: SuiteResult = play(suite, parties.challenger, parties.baseline, db, seed=seed)
     found = improvement(played.scores, error_rate=suite.error_rate)
     checks = [
         *checks_of_scores(suite, played.scores),
+        *told,
         *played.safety,
         *played.cost,
         *_origin(suite, parties, db),

@@ -154,9 +154,12 @@ class ActorCritic(Actor):
 
 
 class Twins(nn.Module):
-    """Two critics of equal shape without shared weights, computed together: `[B, F]` → `[2, B, out]`."""
+    """Two critics of equal shape without shared weights, computed together: `[B, F]` → `[2, B, out]`.
 
-    def __init__(self, size: int, out: int, network: Network) -> None:
+    With `batch_norm` in training mode a row's output depends on the other rows.
+    """
+
+    def __init__(self, size: int, out: int, network: Network, *, batch_norm: bool = False) -> None:
         super().__init__()
         sizes = [size, *network.hidden, out]
         gains = [*(math.sqrt(2) for _ in network.hidden), 1.0]
@@ -169,13 +172,15 @@ class Twins(nn.Module):
         self.gains = nn.ParameterList(torch.ones(2, 1, width) for width in normal)
         self.shifts = nn.ParameterList(torch.zeros(2, 1, width) for width in normal)
         """Shifts of layer normalisation, learnt separately by the two."""
+        widths = sizes[:-1] if batch_norm else ()
+        self.norms = nn.ModuleList(nn.BatchNorm1d(2 * width, eps=1e-3, momentum=0.01) for width in widths)
         self.activation = ACTIVATIONS[network.activation]()
         self._layers = list(zip(self.weights, self.biases, strict=True))
         """A plain list of the same: iterating over a ParameterList takes as long as multiplying."""
 
     def forward(self, inputs_BF: Tensor) -> Tensor:
         """The output of each critic."""
-        x_2BF = inputs_BF.expand(2, *inputs_BF.shape)
+        x_2BF = self._normalize(inputs_BF.expand(2, *inputs_BF.shape), 0)
         *hidden, last = self._layers
         for index, (weight, bias) in enumerate(hidden):
             x_2BF = torch.baddbmm(bias, x_2BF, weight)
@@ -183,8 +188,14 @@ class Twins(nn.Module):
                 x_2BF = torch.addcmul(
                     self.shifts[index], nn.functional.layer_norm(x_2BF, x_2BF.shape[-1:]), self.gains[index]
                 )
-            x_2BF = self.activation(x_2BF)
+            x_2BF = self._normalize(self.activation(x_2BF), index + 1)
         return torch.baddbmm(last[1], x_2BF, last[0])
+
+    def _normalize(self, x_2BF: Tensor, layer: int) -> Tensor:
+        if not self.norms:
+            return x_2BF
+        x_BX = self.norms[layer](x_2BF.transpose(0, 1).flatten(1))
+        return x_BX.unflatten(1, (2, -1)).transpose(0, 1)  # type: ignore[no-any-return]
 
 
 class Pixels(nn.Module):

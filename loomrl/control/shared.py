@@ -229,9 +229,14 @@ def _inspect(world: Any) -> tuple[tuple[str, ...], Space, Space]:
         raise ConfigError(
             f"{world!r} is no PettingZoo ParallelEnv: {how}. Give a function that makes one ({TRY}). An environment "
             "whose metadata say is_parallelizable becomes one by pettingzoo.utils.conversions.aec_to_parallel. A game "
-            "of turns is played as text by a language policy, environments=[{id: PettingZoo}] (docs/environments.md), "
-            "or trained with RLlib's own multi_agent."
+            "of turns is entry_point=loomrl.control.turns:TurnVector with settings.game (docs/league.md), or played as "
+            "text by a language policy, environments=[{id: PettingZoo}]."
         )
+    return common_spaces(world)
+
+
+def common_spaces(world: Any) -> tuple[tuple[str, ...], Space, Space]:
+    """The agents' names, and their common spaces; a ConfigError if one policy cannot serve them all."""
     names = tuple(world.possible_agents)
     if not names:
         raise ConfigError(f"{world!r} has no possible_agents: a policy needs at least one agent.")

@@ -16,12 +16,20 @@ from loomrl.hub import Hub, open_hub
 from loomrl.process import Closing
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.recording.trajectory import FAMILY
-from loomrl.store import beside
+from loomrl.serving.retention.archive import ids_in, read_file
+from loomrl.store import LoomDB, beside, open_store
+from loomrl.store.archives import list_files
 from loomrl.store.datasets import DatasetRow
 from loomrl.store.db import is_there
 from loomrl.types import Tokens, Trajectory, Turn
 
 log = redacted_logger(__name__)
+
+
+OF_ENDPOINT = "endpoint-"
+"""Beginning of the names of endpoints' hubs."""
+FILES = 4
+"""Archived files in memory at a time."""
 
 
 class Contents(Closing):
@@ -31,6 +39,11 @@ class Contents(Closing):
         self._url = store_url
         self._open = ExitStack()
         self._hubs: dict[str, Hub] = {}
+        self._db: LoomDB | None = None
+        self._ids: dict[str, frozenset[str]] = {}
+        """Archived file → the ids of its trajectories."""
+        self._read: dict[str, dict[str, Trajectory]] = {}
+        """The archived files that were read last."""
 
     def hub(self, name: str) -> Hub:
         """The hub of this name; a DataError if there is none."""
@@ -44,21 +57,42 @@ class Contents(Closing):
         return self._hubs[name]
 
     def read(self, row: DatasetRow) -> Trajectory | None:
-        """The row's trajectory; None if it has been deleted or damaged since. A DataError if it is another one now."""
+        """The row's trajectory, from the hub or the archive; None if it has been deleted or damaged since. A DataError
+        if it is another one now.
+        """
         try:
             found = self.hub(row.hub).read(row.position - 1, limit=1)
         except CorruptPayload as error:
             log.error("trajectory %s in hub %s cannot be read: %s", row.trajectory, row.hub, error)
             return None
-        if not found or found[0][1].id != row.trajectory:
+        is_there = found and found[0][1].id == row.trajectory
+        trajectory = found[0][1] if is_there else self._archived(row)
+        if trajectory is None:
             return None
-        trajectory = found[0][1]
         if fingerprint(trajectory) != row.sha256:
             raise DataError(
                 f"trajectory {row.trajectory!r} in hub {row.hub!r} is not what was frozen (SHA-256). A trajectory is "
                 "never edited: was the hub restored from another copy? Freeze the data set anew."
             )
         return trajectory
+
+    def _archived(self, row: DatasetRow) -> Trajectory | None:
+        """The row's trajectory if it moved into a file; a file that has lost a person is another one."""
+        endpoint = row.hub.removeprefix(OF_ENDPOINT)
+        if endpoint == row.hub:
+            return None
+        if self._db is None:
+            self._db = self._open.enter_context(open_store(self._url))
+        kept = {file.url for file in list_files(self._db, endpoint) if file.state == "kept"}
+        for new in kept - self._ids.keys():
+            self._ids[new] = frozenset(ids_in(new))
+        url = next((url for url in kept if row.trajectory in self._ids[url]), None)
+        if url is None:
+            return None
+        if url not in self._read:
+            self._read = dict([*self._read.items()][1 - FILES :])
+            self._read[url] = {one.id: one for one in read_file(url)}
+        return self._read[url].get(row.trajectory)
 
     def close(self) -> None:
         """Close the hubs."""

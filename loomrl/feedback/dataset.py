@@ -93,7 +93,7 @@ def freeze(
     with Contents(store_url) as contents:
         seen = [one for hub in hubs for one in _scan(contents, hub, selection, sieve, prompts)]
     judged = _by_reward(_add_judgements(db, seen), selection, sieve)
-    trained = list_training_ids(db, _datasets_behind(db, parent))
+    trained = list_training_ids(db, datasets_behind(db, parent))
     fresh = sieve.sift("parent", judged, lambda one: one.row.trajectory not in trained)
     held = [replace(one, row=replace(one.row, part="holdout")) for one in fresh if is_held_out(one.row, selection)]
     learnt = _limit([one for one in fresh if not is_held_out(one.row, selection)], selection, sieve)
@@ -265,7 +265,7 @@ def _parent(db: LoomDB, selection: DataSelection) -> str | None:
     return source.folder or source.version
 
 
-def _datasets_behind(db: LoomDB, parent: str | None) -> list[str]:
+def datasets_behind(db: LoomDB, parent: str | None) -> list[str]:
     """The data sets that a policy and its ancestors were trained on."""
     if parent is None or any(is_file(f"{parent}/{name}") for name in ("config.json", "policy.json")):  # a folder
         return []

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Protocol, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from loomrl.config import LanguagePolicy, PolicyChoice
 from loomrl.config.basic import PositiveInt, Share
@@ -57,6 +57,15 @@ class LeagueSettings(Config):
     """Share of groups that meet the policy as it is now."""
     scripted_share: Share = 0.2
     """Share of groups that meet the scripted opponent, which is also that of evaluations."""
+
+    @field_validator("members")
+    @classmethod
+    def _refuse_one(cls, members: int) -> int:
+        if members == 1:
+            raise ValueError(
+                "a league of one always draws the same version. Choose 2 to 16, or a fixed one: opponent.kind=policy"
+            )
+        return members
 
     @model_validator(mode="after")
     def _leave_room(self) -> Self:

@@ -17,6 +17,7 @@ from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError, LeaseLost
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import list_endpoints
+from loomrl.store.forgettings import open_forgettings
 from loomrl.store.policies import record_policy
 from loomrl.store.runs import POLICIES, RUNS, Claim, hold
 from loomrl.types import PolicyVersion, Stage
@@ -37,11 +38,16 @@ def _none(state: State) -> Collection[int]:
 
 
 def served_numbers(db: LoomDB, run: str) -> set[int]:
-    """Versions of a run that an endpoint names, or that were released: it may need them, or go back to them."""
+    """Versions of a run that an endpoint names, or that were released: it may need them, or go back to them. Those that
+    an open forgetting needs, too.
+    """
     named = {arm.policy for endpoint in list_endpoints(db) for arm in endpoint.arms}
     numbers = {int(key.rpartition("/")[2]) for key in named if re.fullmatch(rf"{re.escape(run)}/\d+", key)}
     for stage in (Stage.CANARY, Stage.PRODUCTION, Stage.RETIRED):
         numbers |= {version.number for version in POLICIES.latest(db, run=run, stage=stage, limit=MOST_RELEASED)}
+    for replay in (replay for one in open_forgettings(db) for replay in one.plan["replays"]):
+        numbers |= {replay["start"]} if replay["run"] == run else set()
+        numbers |= set(replay["targets"].values()) if replay["into"] == run else set()
     return numbers
 
 
@@ -62,8 +68,6 @@ class VersionLedger:
     """Commits what the state was trained on, as often as it is asked; LeaseLost where that cannot be any more."""
     held: Callable[[State], Collection[int]] = _none
     """From a state: versions that the run itself still needs, whose checkpoints stay too."""
-    keeps_all: bool = False
-    """No checkpoint is deleted."""
     parent: str | None = None
     """The version recorded last."""
     kept: dict[str, int] = field(default_factory=dict)
@@ -158,7 +162,7 @@ class VersionLedger:
         record_policy(self.db, version, claim=self.claim)
         self.parent = version.id
         self.kept["last"] = number
-        if self.keeps_all:
+        if self.experiment.train.keep == "all":
             return
         self.checkpoints.prune({*self.kept.values(), *self.held(state), *served_numbers(self.db, self.run)})
 

@@ -9,7 +9,7 @@ from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError
 from loomrl.files import scratch
 from loomrl.store import LoomDB
-from loomrl.store.runs import POLICIES, RUNS, load_experiment
+from loomrl.store.runs import POLICIES, RUNS, load_experiment, refuse_forgotten
 from loomrl.types import PolicyVersion
 
 BASE_FILE = "adapter/base.json"
@@ -38,6 +38,7 @@ def copied(version: PolicyVersion, db: LoomDB, *, weights_of_base: bool = True) 
     """The version's checkpoint, copied from its artifact and verified; beside it, as `BASE`, the model to which its
     low-rank additions are to be added, if it is such a version.
     """
+    refuse_forgotten(db, version.id)
     places = list(_places(version, db))
     for artifacts, name in places:
         if artifacts.exists(name):
@@ -97,11 +98,24 @@ def delete_checkpoint(version: PolicyVersion, db: LoomDB) -> None:
         artifacts.delete(name, missing_ok=True)
 
 
+def hashes_of(version: PolicyVersion, db: LoomDB) -> dict[str, str]:
+    """The SHA-256 of the files of a version's weights; empty if there is no checkpoint."""
+    for artifacts, name in _places(version, db):
+        if artifacts.exists(name):
+            return {file: hash for file, hash in artifacts.hashes(name).items() if file.endswith(".safetensors")}
+    return {}
+
+
+def artifact_roots(experiment: AnyExperiment, db: LoomDB) -> list[Artifacts]:
+    """Where a run's artifacts may be: at its `artifact_url`, and there beside the database."""
+    urls = [experiment.artifact_url]
+    if db.is_sqlite and "://" not in urls[0]:
+        urls.append(str(Path(db.engine.url.database or "").parent / urls[0]))
+    return [open_artifacts(url, make=False) for url in urls]
+
+
 def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str]]:
     """Possible locations of the checkpoint: its own URL, below `artifact_url`, and there beside the database."""
-    root = experiment_of(version, db).artifact_url
-    roots = [root]
-    if db.is_sqlite and "://" not in root:
-        roots.append(str(Path(db.engine.url.database or "").parent / root))
-    for each in roots:
-        yield open_artifacts(each, make=False), "/".join(version.url.split("/")[-3:])  # without what was before it
+    name = "/".join(version.url.split("/")[-3:])  # without what was before it
+    for artifacts in artifact_roots(experiment_of(version, db), db):
+        yield artifacts, name

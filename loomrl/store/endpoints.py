@@ -16,6 +16,7 @@ from loomrl.store.db import LoomDB
 from loomrl.store.deployments import Deployment, deploy, identity_of
 from loomrl.store.events import record
 from loomrl.store.log import Log, Source, scalars
+from loomrl.store.runs import refuse_forgotten
 from loomrl.threshold import reaches
 from loomrl.types import Stage, Verdict
 
@@ -142,6 +143,8 @@ def change_endpoint(
     name = draft.name
     if draft.state is State.SERVING:
         _check(name, draft.arms)
+        for arm in draft.arms:
+            refuse_forgotten(connection, arm.policy)
     before = ENDPOINTS.newest(connection, name=name)
     held = 0 if before is None or before.state is State.DELETED else before.revision
     if not draft.arms and not held:

@@ -14,7 +14,7 @@ from loomrl.store.db import LoomDB
 from loomrl.store.events import EVENTS, record
 from loomrl.store.feedback import FEEDBACK
 from loomrl.store.judgements import delete_about
-from loomrl.store.log import Log, Source, scalar, scalars, slices, to_json
+from loomrl.store.log import Log, Source, scalar, scalars, slices, to_json, writing
 from loomrl.store.notes import find_note
 from loomrl.store.observations import unit_hash
 from loomrl.store.rewards import REWARDS
@@ -45,10 +45,10 @@ class Erasure:
 ERASURES = Log("erasures", Erasure)
 
 
-def begin_erasure(db: LoomDB, endpoint: str, user: str, *, at: float) -> Erasure:
+def begin_erasure(target: Source, endpoint: str, user: str, *, at: float) -> Erasure:
     """Put on record what is to be deleted, and forget who spoke in it."""
     person = person_hash(endpoint, user)
-    with db.write() as connection:
+    with writing(target) as connection:
         found = sessions_of(connection, endpoint, person)
         forget_participants(connection, found)
         begun = Erasure(

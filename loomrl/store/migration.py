@@ -21,6 +21,7 @@ from loomrl.store import (  # noqa: F401 - each puts its tables into `metadata`
     datasets,
     environments,
     erasures,
+    forgettings,
     hub_tables,
     keys,
     replicas,

@@ -11,7 +11,7 @@ from loomrl.store.db import LoomDB, repeated
 from loomrl.store.deployments import DEPLOYMENTS
 from loomrl.store.events import record
 from loomrl.store.log import Log, Row, Source, fetch, from_json, scalar, scalars
-from loomrl.store.runs import POLICIES, RUNS, Claim, hold
+from loomrl.store.runs import POLICIES, RUNS, Claim, hold, refuse_forgotten
 from loomrl.types import PolicyVersion, Stage
 
 Tree = dict[str, Any]
@@ -43,6 +43,7 @@ def record_policy(db: LoomDB, policy: PolicyVersion, *, claim: Claim | None = No
         RUNS.require(connection, policy.run)
         if policy.parent is not None:
             POLICIES.require(connection, policy.parent)
+            refuse_forgotten(connection, policy.parent)
         _refuse_taken_number(connection, policy)
         if POLICIES.insert_once(connection, policy, changing={"stage"}):
             made = {"run": policy.run, "number": policy.number}

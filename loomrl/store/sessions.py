@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from loomrl.store.db import LoomDB
 from loomrl.store.events import EVENTS, Event
-from loomrl.store.log import Log, Position, Records, fetch, metadata, scalar, scalars, to_json
+from loomrl.store.log import Log, Position, Records, Source, fetch, metadata, scalar, scalars, to_json
 
 Kept = Literal["new", "repeated", "foreign", "ended"]
 """`foreign`: the session is another key's or another endpoint's."""
@@ -202,10 +202,10 @@ def people_in(db: LoomDB, sessions: Sequence[str]) -> dict[str, set[str]]:
     return found
 
 
-def sessions_of(connection: Connection, endpoint: str, person: str) -> list[str]:
+def sessions_of(source: Source, endpoint: str, person: str) -> list[str]:
     """The sessions of an endpoint in which this person spoke."""
     mine = (participants.c.endpoint == endpoint) & (participants.c.person == person)
-    return sorted(scalars(connection, select(participants.c.session).where(mine)))
+    return sorted(scalars(source, select(participants.c.session).where(mine)))
 
 
 def forget_participants(connection: Connection, sessions: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from loomrl.algorithms.language.league import standings
+from loomrl.algorithms.league import standings
 from loomrl.artifacts import open_artifacts
 from loomrl.experiments.cli import app
 from loomrl.telemetry.metric import Metric

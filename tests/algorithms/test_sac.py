@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from loomrl.algorithms.control.learner import Adam, ControlWork
 from loomrl.algorithms.control.rollout import Rollout
+from loomrl.config.control import SAC
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.control_support import (
@@ -18,6 +20,7 @@ from tests.algorithms.control_support import (
     ppo,
     resumed,
     sac,
+    same,
     trained,
     weights,
 )
@@ -40,6 +43,29 @@ def test_what_is_seen_is_done(kind: str, bar: float, prioritized: Any) -> None:
     learn(sac(keywords={"kind": kind}, replay=replay, target_entropy=entropy).build_algo(), bar, 10)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["box", "discrete"])
+def test_what_is_seen_is_done_without_target_networks(kind: str) -> None:
+    entropy = 0.2 if kind == "discrete" else -4.0
+    algo = sac(keywords={"kind": kind}, target_entropy=entropy, batch_norm=True).build_algo()
+    learn(algo, 0.8, 10)
+    assert not any(name.startswith("targets") for name in weights(algo))
+
+
+def test_batch_normalisation_learns_its_statistics_from_both_ends_of_a_step_and_judges_by_them() -> None:
+    algo = trained(sac("Pendulum-v1", gamma=0.99, batch_norm=True))
+    learner = algo.learner_group._learner
+    critics = learner.own.critics
+    rows = torch.randn(6, 4)
+    before = critics.norms[0].running_mean.clone()
+    learner.ring.columns["after"][:] = 100.0
+    learner.improve()
+    moved = critics.norms[0].running_mean - before
+    assert moved[0] > 0.4  # a hundredth of the mean of about 0 and 100
+    assert moved[:4] == pytest.approx(moved[4:])
+    assert torch.allclose(critics(rows)[:, :3], critics(rows[:3]), atol=1e-4)  # no row depends on others
+
+
 def test_how_far_actions_go_and_what_critics_explain_are_measured() -> None:
     algo = sac(keywords={"kind": "box"}, warmup=32).build_algo()
     told = algo.metrics_of(algo.train())
@@ -54,9 +80,57 @@ def test_how_far_actions_go_and_what_critics_explain_are_measured() -> None:
     assert not {Metric.POLICY_SATURATED, Metric.POLICY_DEVIATION} & algo.metrics_of(algo.train()).keys()
 
 
-@pytest.mark.parametrize("n_step", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_a_resumed_run_ends_as_one_that_never_stopped(n_step: int, tmp_path: Path) -> None:
-    resumed(sac("Pendulum-v1", sample=70, gamma=0.99, n_step=n_step, normalize_observations=True), tmp_path)
+@pytest.mark.parametrize(("n_step", "noise"), [(1, "pink"), pytest.param(3, "white", marks=pytest.mark.slow)])
+def test_a_resumed_run_ends_as_one_that_never_stopped(n_step: int, noise: str, tmp_path: Path) -> None:
+    settings = {"n_step": n_step, "noise": noise, "normalize_observations": True}
+    resumed(sac("Pendulum-v1", sample=70, gamma=0.99, **settings), tmp_path)
+
+
+def test_pink_noise_reaches_the_actions_and_stays_within_their_bounds() -> None:
+    algo = sac("Pendulum-v1", noise="pink", warmup=0).build_algo()
+    (rollout,) = algo.env_runner.sample(num_timesteps=200)
+    free_T = np.arctanh(rollout.actions[:, 0, 0])
+    assert np.corrcoef(free_T[:-1], free_T[1:])[0, 1] > 0.3
+
+
+def test_a_temperature_without_a_rate_stays_as_it_is() -> None:
+    algo = trained(sac(initial_temperature=0.25, temperature_rate=0))
+    assert weights(algo)["log_temperature"].exp() == pytest.approx(0.25)
+    with pytest.raises(ConfigError, match="target_entropy=-1 has no effect with temperature_rate=0"):
+        sac(target_entropy=-1.0, temperature_rate=0).validate()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"), [({"tau": 0.01}, "no target"), ({"network": {"layer_norm": True}}, "one")]
+)
+def test_settings_that_batch_normalisation_replaces_are_refused(settings: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        sac(batch_norm=True, **settings).validate()
+
+
+def test_a_partial_network_keeps_the_rest_of_the_algorithms_own() -> None:
+    network = SAC.parse({"network": {"hidden": [64]}}, origin="a test").network
+    assert (network.hidden, network.activation, network.orthogonal) == ((64,), "relu", False)
+
+
+@pytest.mark.skipif(not torch.cpu._is_avx512_bf16_supported(), reason="this CPU has no bfloat16")
+def test_products_of_bfloat16_are_near_and_end_with_the_update() -> None:
+    exact, near = (trained(sac("Pendulum-v1", sample=70, products=kind)) for kind in ("float32", "bfloat16"))
+    assert not same(weights(exact), weights(near))
+    for name, weight in weights(exact).items():
+        assert torch.allclose(weight, weights(near)[name], atol=0.1), name
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_products_that_a_cpu_has_no_instructions_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    with pytest.raises(ConfigError, match="products=bfloat16 has no effect on this CPU"):
+        sac(products="bfloat16").build_algo()
+
+
+def test_noise_of_choices_is_refused() -> None:
+    with pytest.raises(ConfigError, match="noise=pink has no effect on Discrete"):
+        sac(noise="pink").build_algo()
 
 
 def test_moments_of_a_dead_unit_end_as_zero_and_numbers_outside_the_step_stay_as_they_are() -> None:
@@ -71,8 +145,11 @@ def test_moments_of_a_dead_unit_end_as_zero_and_numbers_outside_the_step_stay_as
 
 
 @pytest.mark.slow
-def test_two_learners_with_a_memory_each_have_the_same_weights() -> None:
-    asked = sac(keywords={"kind": "box"}).env_runners(num_envs_per_env_runner=4, rollout_fragment_length=8)
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_two_learners_with_a_memory_each_have_the_same_weights(batch_norm: bool) -> None:
+    asked = sac(keywords={"kind": "box"}, batch_norm=batch_norm).env_runners(
+        num_envs_per_env_runner=4, rollout_fragment_length=8
+    )
     algo = trained(asked.learners(num_learners=2))
     agreed(algo)
     assert min(result.get() for result in algo.learner_group.foreach_learner(lambda learner: learner.ring.steps)) > 64

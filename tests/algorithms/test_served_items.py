@@ -1,8 +1,9 @@
 """Items that are learnt from frozen rows: which answers, which pairs, how old they are, and in which order."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loomrl.algorithms.language.passes import DataPasses, place_in_pass
 from loomrl.algorithms.language.served.collector import Ancestry
 from loomrl.algorithms.language.served.item import ServedAnswer, ServedItem, batches, items_of
 from loomrl.algorithms.language.served.lesson import sample_answer, sample_correction, sample_threads, swap_answers
-from loomrl.config import DPO, KTO, RAFT, RLOO
-from loomrl.errors import DataError
+from loomrl.config import DPO, KTO, RAFT, RLOO, Experiment
+from loomrl.errors import ConfigError, DataError
 from loomrl.inference.chat import ChatTemplate
+from loomrl.store import open_store
 from loomrl.store.datasets import DatasetRow
+from loomrl.store.forgettings import FORGETTINGS, Forgetting
 from loomrl.types import End, Feedback, Message, Reward, Task, Tokens, Trajectory, Turn
 from tests.inference.sample_models import tiny_tokenizer
+from tests.store.test_forgettings import made
+
+
+def places(seed: int) -> Callable[[ServedItem], bytes]:
+    return lambda item: place_in_pass(seed, 0, item.key)
 
 
 def row(id: str, **changes: Any) -> DatasetRow:
@@ -136,7 +145,7 @@ def test_a_pass_has_every_item_once_and_domains_together(sizes: list[int], size:
     ]
 
     def made() -> list[list[ServedItem]]:
-        return batches(items, size=size, group=group, rng=np.random.default_rng(seed), age=lambda item: 0)
+        return batches(items, size=size, group=group, place=places(seed), age=lambda item: 0)
 
     assert made() == made()
     counts = Counter(item.rows[0].trajectory for batch in made() for item in batch)
@@ -147,11 +156,23 @@ def test_a_pass_has_every_item_once_and_domains_together(sizes: list[int], size:
         assert all(count > 1 or sizes[int(domain)] == 1 for domain, count in in_batch.items())
 
 
+@given(st.integers(0, 99), st.integers(2, 9), st.sampled_from([1, 4]), st.sets(st.integers(0, 59), min_size=1))
+def test_batches_before_an_item_do_not_depend_on_it(seed: int, size: int, group: int, gone: set[int]) -> None:
+    """But for the part before the last one of a domain, which takes in an item that would be alone."""
+    items = [ServedItem(answers=(ServedAnswer(row(str(n), domain=str(n % 3))),)) for n in range(60)]
+    left = [item for number, item in enumerate(items) if number not in gone]
+    whole, without = (
+        batches(each, size=size, group=group, place=places(seed), age=lambda item: 0) for each in (items, left)
+    )
+    taken = {str(number) for number in gone}
+    touched = next(at for at, batch in enumerate(whole) if taken & {item.rows[0].trajectory for item in batch})
+    alike = next((at for at, (a, b) in enumerate(zip(whole, without, strict=False)) if a != b), len(without))
+    assert alike == touched or (alike < touched and group > 1)
+
+
 def test_older_answers_go_first() -> None:
     items = [ServedItem(answers=(ServedAnswer(row(str(n))),)) for n in range(40)]
-    order = batches(
-        items, size=10, group=1, rng=np.random.default_rng(0), age=lambda item: int(item.rows[0].trajectory) % 4
-    )
+    order = batches(items, size=10, group=1, place=places(0), age=lambda item: int(item.rows[0].trajectory) % 4)
     ages = [int(item.rows[0].trajectory) % 4 for batch in order for item in batch]
     assert ages == sorted(ages, reverse=True)
 
@@ -169,6 +190,27 @@ def test_age_counts_versions_through_the_runs_behind_a_policy() -> None:
     assert LINE.age(["other/1"]) is None
     assert LINE.age(["new/5", "other/1"]) is None
     assert LINE.age([]) is None
+
+
+def test_run_that_was_made_again_stands_for_the_one_that_answered(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        made(db, "base", 0, 3)
+        made(db, "first", 0, 8, parent="base/3")
+        made(db, "anew", 0, 7, parent="base/3")
+        plan = {"replays": [{"run": "first", "into": "anew", "targets": {"first/8": 7}}]}
+        FORGETTINGS.append(db, [Forgetting(id="f", endpoint="e", people=(), plan=plan, created_at=1.0)])
+        ancestry = Ancestry.of(db, "anew/7", None)
+    assert [ancestry.age([one]) for one in ("anew/7", "first/8", "first/5", "base/3", "base/0")] == [0, 0, 2, 7, 10]
+    assert ancestry.age(["first/9"]) is None
+
+
+def test_checkpoint_of_another_order_is_not_gone_on_from() -> None:
+    experiment = Experiment.parse({"name": "x", "data": {"dataset": "d"}, "algorithm": {"kind": "kto"}})
+    passes = DataPasses(experiment, "r", None, about={"dataset": "d"})  # type: ignore[arg-type]
+    passes.load_state_dict({**passes.state_dict(), "done": 3})
+    assert passes.done == 3
+    with pytest.raises(ConfigError, match=r"'r' began when batches were drawn in another order.*another --run"):
+        passes.load_state_dict({"done": 3})
 
 
 def test_tokens_are_dated_as_the_training_counts() -> None:

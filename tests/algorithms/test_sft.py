@@ -83,7 +83,7 @@ def test_assistants_tokens_alone_are_learnt_as_it_would_have_sampled_them(tmp_pa
     ]
     lines = [{"messages": messages, "tools": [TOOL]}, {"prompt": "Why?", "completion": "So."}]
     model = Path(model_in(tmp_path / "tiny"))
-    ((agent,), (pair,)), held_out = encode_files(
+    ((_, (agent,)), (_, (pair,))), held_out = encode_files(
         read(tmp_path, lines, held_out=0), model, context=600, trust_remote_code=False
     )
     assert held_out == []

@@ -17,6 +17,8 @@ from loomrl.bus.outbox import Outbox
 from loomrl.canonical import as_uuid
 from loomrl.config import HubConfig
 from loomrl.errors import ArtifactError
+from loomrl.feedback.content import Contents, fingerprint
+from loomrl.hub import EVERYTHING
 from loomrl.hub.codec import encode
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
@@ -274,6 +276,24 @@ async def test_what_was_told_of_a_person_is_deleted_too_and_data_sets_stay_what_
     assert read_rows(house.db, kept.id) == frozen
     outbox.close()
     bus.close()
+
+
+async def test_data_sets_read_what_moved_into_a_file_until_its_person_is_forgotten(house: House) -> None:
+    for name, person in (("hers", "ada"), ("his", "bob")):
+        await house.talk(name, person, text=f"words of {person}")
+    house.archive()
+    frozen = [
+        row(one.id, hub="endpoint-end", position=position, sha256=fingerprint(one))
+        for position, one in house.hub.replay(selection=EVERYTHING)
+    ]
+    house.later(40)
+    assert (house.in_hub(), house.in_files()) == (set(), {"hers", "his"})
+    with Contents(house.url) as contents:
+        found = {each.trajectory: contents.read(each) for each in frozen}
+        assert {id: one is not None and one.id for id, one in found.items()} == {"hers": "hers", "his": "his"}
+        house.forget("ada")
+        found = {each.trajectory: contents.read(each) for each in frozen}
+        assert {id: one is not None for id, one in found.items()} == {"hers": False, "his": True}
 
 
 def on_bus(db: LoomDB) -> list[bytes]:

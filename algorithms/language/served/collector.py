@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
 from loomrl.algorithms.language.measure import measure, staleness
-from loomrl.algorithms.language.passes import DataPasses
+from loomrl.algorithms.language.passes import DataPasses, place_in_pass
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.served.item import ServedItem, batches, items_of
 from loomrl.algorithms.language.served.lesson import Teacher
@@ -26,6 +26,7 @@ from loomrl.gym.task_mixture import TaskMixture
 from loomrl.store import LoomDB
 from loomrl.store.datasets import Dataset, DatasetRow, find_dataset, read_rows
 from loomrl.store.feedback import feedback_of
+from loomrl.store.forgettings import list_replaced
 from loomrl.store.policies import lineage
 from loomrl.telemetry.metric import Metric
 from loomrl.types import NO_VERSION, Failure, Feedback, Group, Reward, Tokens, Trajectory, Turn
@@ -33,7 +34,10 @@ from loomrl.types import NO_VERSION, Failure, Feedback, Group, Reward, Tokens, T
 
 @dataclass(frozen=True, slots=True)
 class Ancestry:
-    """The runs behind a policy: `ages[run]` is the age of that run's version 0."""
+    """The runs behind a policy: `ages[run]` is the age of that run's version 0.
+
+    A run that was made again without people stands for the one that it replaced, which answered at the time.
+    """
 
     ages: dict[str, int]
     newest: dict[str, int]
@@ -56,6 +60,10 @@ class Ancestry:
                 behind += number
                 ages[run] = behind
                 newest[run] = number
+        for run, into, last in list_replaced(db):
+            if into in ages:
+                ages.setdefault(run, ages[into])
+                newest.setdefault(run, last)
         return Ancestry(ages, newest)
 
     def age(self, versions: Iterable[str]) -> int | None:
@@ -76,7 +84,7 @@ class Ancestry:
         return replace(tokens, versions_T=versions_T)
 
     def _age(self, run: str, number: int) -> int | None:
-        return self.ages[run] - number if number <= self.newest.get(run, -1) else None
+        return max(0, self.ages[run] - number) if number <= self.newest.get(run, -1) else None
 
 
 def _split(version: str) -> tuple[str, int]:
@@ -116,6 +124,10 @@ class ServedCollector(DataPasses):
     def planned(self) -> int:
         return len(self._plan)
 
+    @override
+    def learnt_in(self, update: int) -> Sequence[object]:
+        return self._plan[update]
+
     def collect(self, policy: LanguagePolicy, clock: Phases) -> tuple[list[Group], dict[str, float]]:
         """The trajectories of this update by domain, with their frozen rewards, and their metrics.
 
@@ -150,13 +162,15 @@ class ServedCollector(DataPasses):
 
     def _pass(self, items: Sequence[ServedItem], epoch: int) -> list[list[ServedItem]]:
         """The batches of one pass over the items."""
-        rng = np.random.default_rng([self.experiment.seed, epoch])
         group = self.experiment.rollout.group_size if self._compares else 1
 
         def age(item: ServedItem) -> int:
             return self._age(item.answers[0].row) if self._compares else 0
 
-        return batches(items, size=self._settings.batch, group=group, rng=rng, age=age)
+        def place(item: ServedItem) -> bytes:
+            return place_in_pass(self.experiment.seed, epoch, item.key)
+
+        return batches(items, size=self._settings.batch, group=group, place=place, age=age)
 
     def _age(self, row: DatasetRow) -> int:
         age = self._ancestry.age(row.versions)

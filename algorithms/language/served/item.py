@@ -50,6 +50,11 @@ class ServedItem:
         return self.answers[0].row.domain
 
     @property
+    def key(self) -> str:
+        """The name of what is learnt, equal in every data set that has it."""
+        return " ".join([*(f"{answer.row.trajectory}/{answer.call}" for answer in self.answers), self.text or ""])
+
+    @property
     def rows(self) -> tuple[DatasetRow, ...]:
         """The rows of its answers, each once."""
         return tuple({answer.row.trajectory: answer.row for answer in self.answers}.values())
@@ -165,20 +170,28 @@ def select_best(algorithm: RAFT, rows: Iterable[DatasetRow]) -> list[ServedItem]
 
 
 def batches(
-    items: Sequence[ServedItem], *, size: int, group: int, rng: np.random.Generator, age: Callable[[ServedItem], int]
+    items: Sequence[ServedItem],
+    *,
+    size: int,
+    group: int,
+    place: Callable[[ServedItem], bytes],
+    age: Callable[[ServedItem], int],
 ) -> list[list[ServedItem]]:
     """The items of one pass in batches of about `size`: `group` of a domain together, older ones first.
 
-    What is compared within a batch finds others of its domain there, however rare these are.
+    What is compared within a batch finds others of its domain there, however rare these are. `place` is an item's own:
+    if an item is taken out, the batches before its part stay as they were.
     """
-    shuffled = sorted((items[at] for at in rng.permutation(len(items))), key=lambda item: -age(item))
+
+    def order(item: ServedItem) -> tuple[int, bytes]:
+        return -age(item), place(item)
+
     domains: dict[str, list[ServedItem]] = {}
-    for item in shuffled:
+    for item in sorted(items, key=order):
         domains.setdefault(item.domain, []).append(item)
-    cut = [part for each in domains.values() for part in _cut(each, group)]
-    order = sorted(rng.permutation(len(cut)), key=lambda at: -max(map(age, cut[at])))
+    parts = [part for each in domains.values() for part in _cut(each, group)]
     made: list[list[ServedItem]] = [[]]
-    for part in (cut[at] for at in order):
+    for part in sorted(parts, key=lambda part: order(part[0])):
         if len(made[-1]) >= size:
             made.append([])
         made[-1] += part

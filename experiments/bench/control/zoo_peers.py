@@ -168,6 +168,12 @@ PEERS: dict[str, dict[str, Any]] = {
         },
         "network": {"log_std_init": -2, "ortho_init": False, "activation_fn": "relu", "net_arch": [256, 256]},
     },
+    "half_cheetah_sac": {
+        "kind": "sac",
+        "steps": 1000000,
+        "published": 9535,
+        "timed": 4000,  # without the zoo's 10,000 steps before updates, which are little of a million
+    },
     "walker2d": {
         "kind": "ppo",
         "steps": 1000000,

@@ -25,7 +25,7 @@ from loomrl.files import is_file
 from loomrl.inference.gguf import is_model, model_folder
 from loomrl.run.version import BASE, BASE_FILE, base_of, copied, experiment_of, file_of, find_version, latest_of
 from loomrl.store import LoomDB
-from loomrl.store.runs import POLICIES, RUNS
+from loomrl.store.runs import POLICIES, RUNS, refuse_forgotten
 from loomrl.types import PolicyVersion
 
 Kind = Literal["language", "control"]
@@ -177,6 +177,7 @@ def _source_to_follow(run: str, follow: Follow, db: LoomDB) -> PolicySource:
 
 
 def _of_version(version: PolicyVersion, key: str, db: LoomDB, *, follow: Follow | None = None) -> PolicySource:
+    refuse_forgotten(db, version.id)
     experiment = experiment_of(version, db)
     if isinstance(experiment, ControlExperiment):
         return PolicySource(

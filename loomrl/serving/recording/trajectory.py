@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.serving.call import ChatMessage
+from loomrl.serving.call import ChatMessage, Drawing
 from loomrl.serving.recording.acts import RecordedActs, are_acts, decode_acts, join_steps
 from loomrl.serving.recording.payload import decode
 from loomrl.serving.recording.record import RecordedCall, SessionEnding, Words
@@ -122,10 +122,22 @@ def _trajectory_of_calls(session: EndedSession, calls: Sequence[RecordedCall], s
                 "calls": [thread.names for thread in threads],
                 "seconds": round(sum(record.finished_at - record.started_at for record in records), 6),
                 "stopped": {f"{r.id}/{one.index}": one.rule for r in records for one in r.choices if one.rule},
+                "drawn": drawn_by_callers([record.drawing for record in records]),
             },
         ),
         threads=tuple(further),
     )
+
+
+def drawn_by_callers(drawings: Sequence[Drawing]) -> list[dict[str, float]]:
+    """The settings of sampling that callers gave in place of the policy's own, each kind once."""
+    found: list[dict[str, float]] = []
+    for one in drawings:
+        asked = {"temperature": one.temperature, "top_p": one.top_p}
+        given = {name: value for name, value in asked.items() if value is not None and (name, value) != ("top_p", 1)}
+        if given not in found:
+            found.append(given)
+    return found
 
 
 def _threads(calls: Sequence[RecordedCall]) -> list[_TurnThread]:
