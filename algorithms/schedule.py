@@ -68,6 +68,7 @@ class AdaptiveSchedule:
 
     def __init__(self, start: float, schedule: AdaptiveRate) -> None:
         self._schedule = schedule
+        self._start = start
         self._rate = self._bound(start)
 
     def rate(self, update: int) -> float:
@@ -82,12 +83,13 @@ class AdaptiveSchedule:
             self._rate = self._bound(self._rate * self._schedule.factor)
 
     def state_dict(self) -> dict[str, Any]:
-        """The current rate."""
-        return {"rate": self._rate}
+        """The current rate, and the one it began with."""
+        return {"rate": self._rate, "start": self._start}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume with that rate."""
-        self._rate = float(state["rate"])
+        """Resume with that rate, unless it began with another than ours."""
+        if state.get("start", self._start) == self._start:
+            self._rate = self._bound(float(state["rate"]))
 
     def _bound(self, rate: float) -> float:
         return min(max(rate, self._schedule.lowest), self._schedule.highest)

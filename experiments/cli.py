@@ -47,7 +47,9 @@ app = typer.Typer(
 GROUPS: Mapping[str, Sequence[Callable[..., None] | tuple[str, typer.Typer]]] = {
     "Train": [
         train.train,
+        train.fork,
         train.evaluate,
+        train.compare,
         train.watch,
         train.show,
         train.sweep,
@@ -91,7 +93,9 @@ GROUPS: Mapping[str, Sequence[Callable[..., None] | tuple[str, typer.Typer]]] = 
 """The commands as `loomrl --help` groups them: functions by their names, groups by their words."""
 SHORT = {
     "train": "Train a policy, until a stopping rule applies",
+    "fork": "Begin a run in the middle of another one, with settings changed",
     "evaluate": "Evaluate policies on held-out tasks, with confidence intervals",
+    "compare": "Compare two runs on the same tasks, at any look",
     "watch": "Film an episode of a control policy, and show its steps",
     "show": "Print a resolved experiment: what a run would do",
     "sweep": "Search for settings: many trials of one experiment",

@@ -66,7 +66,7 @@ class ControlResult:
 def judge_control(policy: ActingPolicy, experiment: ControlExperiment, *, name: str) -> ReturnReport:
     """The policy's return in the environment of the last stage. Equal policies get equal reports."""
     if experiment.objectives:
-        return judge_preferences(policy, experiment, name=name, seed=_seed(experiment))
+        return judge_preferences(policy, experiment, name=name, seed=seed_of(experiment))
     return judge_outcome(name, play_evaluation(policy, experiment, name=name), experiment)
 
 
@@ -107,7 +107,7 @@ def play_evaluation(policy: ActingPolicy, experiment: ControlExperiment, *, name
             policy,
             environments,
             settings.episodes * agents,
-            seed=_seed(experiment),
+            seed=seed_of(experiment),
             max_steps=settings.max_steps,
             report=report,
         )
@@ -142,7 +142,7 @@ def _open_world(experiment: ControlExperiment, more: Mapping[str, Any]) -> Vecto
 
 def take_of(experiment: ControlExperiment, number: int = 0, *, frames: int, explore: bool = False) -> Take:
     """The evaluation's episode of this number, counted from 0."""
-    seed = _seed(experiment) + number
+    seed = seed_of(experiment) + number
     return Take(seed=seed, frames=frames, max_steps=experiment.evaluation.max_steps, explore=explore)
 
 
@@ -167,7 +167,8 @@ def keep_film(policy: ActingPolicy, experiment: ControlExperiment, folder: Path)
     return str(folder / GIF)
 
 
-def _seed(experiment: ControlExperiment) -> int:
+def seed_of(experiment: ControlExperiment) -> int:
+    """The seed of an evaluation's first environment."""
     return int(np.random.SeedSequence([experiment.evaluation.seed, HELD_OUT]).generate_state(1)[0] >> 1)
 
 

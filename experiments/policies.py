@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from loomrl.config import (
+    AnyExperiment,
     ControlExperiment,
     CustomPolicy,
     LanguagePolicy,
@@ -206,11 +207,16 @@ def _find_trained(version: PolicyVersion, db: LoomDB, temperature: float) -> Lan
     experiment = experiment_of(version, db)
     if isinstance(experiment, ControlExperiment):
         raise ConfigError(f"policy {version.id!r} is one of control: judge it on the experiment it was made with.")
+    return language_policy(experiment, _make_whole(copied(version, db), version, db), temperature, version.number)
+
+
+def language_policy(experiment: AnyExperiment, folder: Path, temperature: float, number: int) -> LanguagePolicy:
+    """A version of a run whose whole model is in a folder, sampling as in training but for the temperature."""
     algorithm = open_algorithm(experiment).algorithm
     return LanguagePolicy(
-        path=str(_make_whole(copied(version, db), version, db)),
+        path=str(folder),
         trust_remote_code=algorithm.model.trust_remote_code,
         context=algorithm.model.context,
         sampling=algorithm.sampling.model_copy(update={"temperature": temperature}),
-        version=version.number,
+        version=number,
     )

@@ -282,7 +282,7 @@ class ControlTraining:
             if found is None:
                 return False
             folder, state = found
-            self.algo.restore_from_path(str(folder / "algorithm"))
+            self.algo.take_over(str(folder / "algorithm"))  # a fork's settings are not those of the checkpoint
         self.done = state["done"]
         self._stop = state["stopped"]
         self.stage = state["stage"]

@@ -16,6 +16,7 @@ from loomrl.hub.codec import encode
 from loomrl.run.record import run_folder
 from loomrl.store import LoomDB
 from loomrl.store.policies import Evaluation, record_evaluation
+from loomrl.store.runs import POLICIES
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.progress import progress
 from loomrl.telemetry.report import Answer, AnswerPair, Comparison
@@ -39,7 +40,7 @@ LOSS = "loss"
 
 
 class LanguageReporter:
-    """The results of a language policy: version 0 and the last one, on the held-out tasks."""
+    """The results of a language policy: the run's first version and the last one, on the held-out tasks."""
 
     def __init__(self, algo: Any, experiment: Experiment, db: LoomDB) -> None:
         self._algo = algo
@@ -48,10 +49,17 @@ class LanguageReporter:
         self._before: Judged = {}
 
     def begin(self) -> None:
-        """Resume, or warm up; then judge version 0."""
+        """Resume, or warm up; then judge the first version."""
         with progress("warm start", self._algo.config.algorithm.warm_start.steps) as report:
             self._algo.begin(report)
-        self._before = self._judge(0)
+        self._before = self._judge(self._first())
+
+    def _first(self) -> int:
+        """0; of a fork the version that it began with."""
+        versions = POLICIES.select(run=self._algo.source.run).order_by(POLICIES.c.number)
+        first = POLICIES.first(self._db, versions)
+        assert first is not None, "it is on record since the run began"
+        return first.number
 
     def summary(self) -> RunSummary:
         """The run's summary, with an evaluation of its last version."""

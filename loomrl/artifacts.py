@@ -121,6 +121,14 @@ class Artifacts:
             raise ArtifactError(f"artifact {name!r}: {folder} is no folder with files in it. Is the path right?")
         return self._put(name, "folder", files)
 
+    def derive(self, name: str, source: str, changed: Mapping[str, bytes]) -> str:
+        """Store a folder that equals `source` but for these files, and return its URL. The other files share their
+        bytes by hard links in a directory, and the server copies them on S3; each artifact is deleted by itself.
+        """
+        marker = self._complete_marker(source, kind="folder")
+        files = {file: _Linked(marker.location(source, file), content) for file, content in marker.files.items()}
+        return self._put(name, "folder", {**files, **changed})
+
     def get(self, name: str) -> bytes:
         """The bytes of this artifact."""
         marker = self._complete_marker(name, kind="bytes")
@@ -199,7 +207,7 @@ class Artifacts:
                 with suppress(OSError):  # artifacts below it stay
                     (self.folder / name).rmdir()
 
-    def _put(self, name: str, kind: Kind, files: Mapping[str, bytes | Path]) -> str:
+    def _put(self, name: str, kind: Kind, files: Mapping[str, "bytes | Path | _Linked"]) -> str:
         with self._translated(name):
             marker = self._marker(name)
             if marker is None:
@@ -213,7 +221,9 @@ class Artifacts:
             )
         return _url_of(self.url, name)
 
-    def _write(self, name: str, kind: Kind, files: Mapping[str, bytes | Path]) -> tuple[dict[str, Content], Marker]:
+    def _write(
+        self, name: str, kind: Kind, files: Mapping[str, "bytes | Path | _Linked"]
+    ) -> tuple[dict[str, Content], Marker]:
         """The written files, and the marker that now holds: another writer's, if one was faster."""
         ours = Marker(kind, secrets.token_hex(8), {})
         try:
@@ -232,15 +242,26 @@ class Artifacts:
         with suppress(OSError):  # they are not believed anyway
             self._filesystem.delete_dir(f"{name}/{FILES}{marker.attempt}")
 
-    def _store(self, path: str, source: bytes | Path) -> Content:
+    def _store(self, path: str, source: "bytes | Path | _Linked") -> Content:
         if self.folder is not None:
             make_private((self.folder / path).parent)
+        if isinstance(source, _Linked):
+            self._link(source.place, path)
+            return source.content
+        if self.folder is not None:
             (self.folder / path).touch(mode=0o600)
         with _opened(source) as reader, self._filesystem.open_output_stream(path) as sink:
             content = _copy(reader, sink)
         if self.folder is not None:
             _fsync(self.folder / path)
         return content
+
+    def _link(self, source: str, path: str) -> None:
+        if self.folder is not None:
+            with suppress(OSError):  # not every filesystem has links
+                os.link(self.folder / source, self.folder / path)
+                return
+        self._filesystem.copy_file(source, path)
 
     def _complete(self, name: str, marker: Marker) -> None:
         """Write the marker, unless there is one. From here on the artifact is complete."""
@@ -372,6 +393,14 @@ def _url_of(root: str, name: str) -> str:
     return parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl()
 
 
+@dataclass(frozen=True, slots=True)
+class _Linked:
+    """A file of another artifact, by its place below the root."""
+
+    place: str
+    content: Content
+
+
 def _opened(source: bytes | Path) -> IO[bytes]:
     return BytesIO(source) if isinstance(source, bytes) else source.open("rb")
 
@@ -387,7 +416,9 @@ def _copy(source: Any, sink: Any) -> Content:
     return Content(size, digest.hexdigest())
 
 
-def _measure(source: bytes | Path) -> Content:
+def _measure(source: bytes | Path | _Linked) -> Content:
+    if isinstance(source, _Linked):
+        return source.content
     with _opened(source) as reader, Path(os.devnull).open("wb") as nowhere:
         return _copy(reader, nowhere)
 

@@ -28,7 +28,7 @@ from loomrl.algorithms.control.rollout import Rollout, Sequences, Table, flatten
 from loomrl.algorithms.control.translation import BATCH, Changes
 from loomrl.algorithms.learners import compress, refuse
 from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
-from loomrl.algorithms.schedule import Schedule, open_schedule
+from loomrl.algorithms.schedule import open_schedule
 from loomrl.config.control import ControlPPO
 from loomrl.control.distribution import ActionDistribution
 from loomrl.errors import ConfigError
@@ -266,11 +266,8 @@ class PPO(ControlStep, stock.PPO):
     def setup(self, config: PPOConfig) -> None:
         """Set up, with a learning rate schedule."""
         super().setup(config)
-        self._schedule = self._open_schedule()
-
-    def _open_schedule(self) -> Schedule:
         settings = self.config.settings
-        return open_schedule(settings.learning_rate, settings.schedule, self.planned)
+        self._schedule = open_schedule(settings.learning_rate, settings.schedule, self.planned)
 
     def work(self, share: tuple[Rollout, ...]) -> ControlWork:
         """The learner's work, with learning rate and entropy from the schedules."""
@@ -297,8 +294,3 @@ class PPO(ControlStep, stock.PPO):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._schedule.load_state_dict(state["schedule"])
-
-    def take_over(self, path: Any) -> None:
-        """Continue from a checkpoint with other settings; an adaptive learning rate starts from ours."""
-        super().take_over(path)
-        self._schedule = self._open_schedule()

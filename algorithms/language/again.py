@@ -64,14 +64,15 @@ class AgainTally:
 
 
 class Tolerance(NamedTuple):
-    """The largest differences that other processors and batches were seen to make, times four."""
+    """The largest differences that other processors may make: some multiple of what they were seen to."""
 
     logprob: float
-    margin: float
+    margin: float | None
+    """None: an engine with random numbers of its own drew the tokens."""
     distance: float
 
 
-TOLERANCES = {"float32": Tolerance(4e-4, 2e-4, 0.02), "bfloat16": Tolerance(0.4, 0.2, 0.5)}
+TOLERANCES = {"float32": Tolerance(1e-4, 1e-4, 0.01), "bfloat16": Tolerance(0.4, 0.2, 0.5)}
 
 
 class _RecordedAnswer(NamedTuple):
@@ -250,10 +251,11 @@ def _redraw_answer(
     apart_C = np.abs(logp_C.numpy() - one.completion.logprobs_T)
     tally.tokens += count
     tally.logprob = max(tally.logprob, float(apart_C.max(initial=0.0)))
-    margin_C = _margins(logits_CV, logp_CV, given, sampling, uniform_T)
-    tally.margin = max(tally.margin, float(margin_C.max(initial=0.0)))
-    for at in np.flatnonzero(margin_C > within.margin)[:1]:
-        yield RecordMismatch("tokens", one.attempt, f"token {at} is {ids_T[at]}, and its seed draws another one")
+    if within.margin is not None:
+        margin_C = _margins(logits_CV, logp_CV, given, sampling, uniform_T)
+        tally.margin = max(tally.margin, float(margin_C.max(initial=0.0)))
+        for at in np.flatnonzero(margin_C > within.margin)[:1]:
+            yield RecordMismatch("tokens", one.attempt, f"token {at} is {ids_T[at]}, and its seed draws another one")
     for at in np.flatnonzero(~(apart_C <= within.logprob))[:1]:
         said = f"{one.completion.logprobs_T[at]:.5f}, and is {logp_C[at]:.5f}"
         yield RecordMismatch("tokens", one.attempt, f"token {at}: its log-probability on record is {said}")
@@ -322,7 +324,11 @@ class RunAgain:
         report: Callable[[int], None] = lambda update: None,
     ) -> Iterator[RecordMismatch]:
         """Make the updates from one checkpoint to the next one again, and all that belongs to them."""
-        self.algo.rewind(first)
+        try:
+            self.algo.rewind(first)
+        except LoomError as error:
+            yield RecordMismatch("update", f"{self.algo.source.run}", f"its checkpoint cannot be gone on from: {error}")
+            return
         start = {name: tensor.clone() for name, tensor in self._module().items()}
         end = int(json.loads((last / "line.json").read_text())["done"])
         while self.algo.done < end:

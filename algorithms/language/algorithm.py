@@ -363,7 +363,8 @@ class Language(Placed):
     def _load_learnt(self, state: Mapping[str, Any]) -> None:
         """Load what learners and schedule need; engines keep their weights."""
         learner = state["learner"]
-        self._first_of(lambda each: each.load_whole_state(learner))
+        with own_settings(self.learner_group):  # a fork's are not those of the checkpoint
+            self._first_of(lambda each: each.load_whole_state(learner))
         self._schedule.load_state_dict(state["schedule"])
         self._updates_made = state["updates_made"]
         self.is_warm = state["is_warm"]
@@ -396,8 +397,7 @@ class Language(Placed):
         state = load_state_file(path, self.STATE_FILE_NAME)
         self._source = None
         self._came_from = state["line"]
-        with own_settings(self.learner_group):
-            self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
+        self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
 
     def keep(self) -> str:
         """The id of the current version, which has a checkpoint from now on."""

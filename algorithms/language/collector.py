@@ -100,6 +100,8 @@ class Collector:
         tasks = open_task_source(
             mixture, experiment.curriculum, seed=experiment.seed, quarantine=experiment.rollout.quarantine
         )
+        replay = experiment.rollout.replay
+        seed = experiment.seed
         return cls(
             experiment=experiment,
             run=run,
@@ -107,9 +109,9 @@ class Collector:
             notes=notes,
             mixture=mixture,
             tasks=tasks,
-            shaping=open_shaping(experiment.rewards, seed=experiment.seed),
+            shaping=open_shaping(experiment.rewards, seed=seed),
             steered=steered,
-            replay=None if (replay := experiment.rollout.replay) is None else GroupReplay(replay, hub, experiment.seed),
+            replay=None if replay is None else GroupReplay(replay, hub, seed, experiment.store_url),
             league=open_league(experiment, mixture),
             clock=time.time,
             **own,
@@ -272,7 +274,6 @@ class Collector:
             data=lambda state: {"leases": state["leases"], "cursor": state["cursor"]},
             settle=self.settle,
             held=needed_versions,
-            keeps_all=self.experiment.train.keep == "all",
             parent=self.experiment.parent,
         )
 

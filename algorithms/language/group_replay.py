@@ -6,14 +6,17 @@ Which they are follows from seed, update and what was learnt from; what they hol
 import logging
 import random
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from loomrl.algorithms.language.measure import ages
 from loomrl.config import ReplayConfig
+from loomrl.errors import DataError
+from loomrl.feedback.content import Contents
 from loomrl.hub import Hub, Selection
 from loomrl.telemetry.metric import Metric
-from loomrl.types import Group
+from loomrl.types import Group, Trajectory
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +28,8 @@ class GroupReplay:
     settings: ReplayConfig
     hub: Hub
     seed: int
+    store_url: str
+    """LoomDB, beside which the hub of a fork's parent is."""
     _learnt: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
     """Group → the version of its oldest token, and its usable attempts, in the order of learning."""
 
@@ -37,12 +42,19 @@ class GroupReplay:
     def _read(self, name: str) -> Group | None:
         """A group as it was learnt from; None once one of its attempts was deleted."""
         ids = self._learnt[name][1]
-        found = {attempt.id: attempt for _, attempt in self.hub.replay(selection=Selection(ids=tuple(ids)))}
+        wanted = Selection(ids=tuple(ids))
+        found = _by_id(self.hub, wanted) or self._read_from_parent(name, wanted)
         if len(found) == len(ids):
             return Group(name, tuple(found[id] for id in ids))
         _log.warning("group %s is not replayed any more: attempts of it were deleted", name)
         del self._learnt[name]
         return None
+
+    def _read_from_parent(self, name: str, wanted: Selection) -> dict[str, Trajectory]:
+        """The attempts of a group that the run's parent learnt from, before the run was forked from it."""
+        with suppress(DataError), Contents(self.store_url) as contents:
+            return _by_id(contents.hub(name.partition("/")[0]), wanted)
+        return {}
 
     def observe(self, groups: Iterable[Group], version: int) -> None:
         """Policy `version` has learnt from these groups for the first time. What is too old by now is forgotten."""
@@ -60,6 +72,10 @@ class GroupReplay:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
         self._learnt = {name: (oldest, ids) for name, (oldest, ids) in state.items()}
+
+
+def _by_id(hub: Hub, wanted: Selection) -> dict[str, Trajectory]:
+    return {attempt.id: attempt for _, attempt in hub.replay(selection=wanted)}
 
 
 def replay_metrics(fresh: Iterable[Group], replayed: Iterable[Group], version: int) -> dict[str, float]:

@@ -98,7 +98,6 @@ class DataPasses:
             claim=claim,
             file="line.json",
             data=lambda state: {**self._about, "updates": state["done"]},
-            keeps_all=self.experiment.train.keep == "all",
             parent=self.experiment.parent,
         )
 

@@ -20,6 +20,7 @@ from loomrl.record.declaration import Column, Part
 from loomrl.record.detail import POLICY, RUN, data_text
 
 if TYPE_CHECKING:
+    from loomrl.console.source import FoundTrajectory
     from loomrl.store import LoomDB
 
 runs = nouns("List, show and stop runs: trainings, evaluations, sweeps.")
@@ -102,15 +103,10 @@ def _show_trajectory(
     id: Annotated[str, typer.Argument(metavar="TRAJECTORY", help="Its id; a served one has its session's.")],
 ) -> None:
     """Show a trajectory: its task, its reward, and all that was said."""
-    from loomrl.console.source import open_source
-    from loomrl.errors import StoreError
     from loomrl.gym.grade import GRADES, reasons_of
     from loomrl.serving.retention.archive import conversation
 
-    with closing(open_source(face().store)) as source:
-        place = source.find(id)
-    if place is None:
-        raise StoreError(f"trajectory {id!r:.100} is in no hub of {face().store}. `loomrl trajectories` lists them.")
+    place = _find_trajectory(id)
     trajectory = place.trajectory
     threads = json.loads(conversation(trajectory))
     about = {
@@ -135,6 +131,17 @@ def _show_trajectory(
     emit({**about, "threads": threads}, show=render)
 
 
+def _find_trajectory(id: str) -> "FoundTrajectory":
+    from loomrl.console.source import open_source
+    from loomrl.errors import StoreError
+
+    with closing(open_source(face().store)) as source:
+        place = source.find(id)
+    if place is None:
+        raise StoreError(f"trajectory {id!r:.100} is in no hub of {face().store}. `loomrl trajectories` lists them.")
+    return place
+
+
 @contextmanager
 def _open_index() -> "Iterator[LoomDB]":
     """The index of trajectories, brought up to date."""
@@ -148,6 +155,35 @@ def _open_index() -> "Iterator[LoomDB]":
 
 
 add_list(trajectories, TRAJECTORY_RECORDS, show=_show_trajectory, open_db=_open_index)
+
+
+@trajectories.command()
+def ask(  # noqa: PLR0913 - a command with its options
+    id: Annotated[str, typer.Argument(metavar="TRAJECTORY", help="Its id; a served one has its session's.")],
+    version: Annotated[str, typer.Argument(metavar="POLICY", help="RUN, RUN/STEP or a model's folder.")],
+    turn: Annotated[int | None, typer.Option(min=1, help="From this turn's answer on (default: the last).")] = None,
+    token: Annotated[int | None, typer.Option(min=0, help="From this token of the thread on, instead.")] = None,
+    thread: Annotated[int, typer.Option(min=0, help="Thread, counted from 0.")] = 0,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampling.")] = 0,
+) -> None:
+    """Ask another version what it would have said from a turn or token on, after the very ids on record."""
+    from loomrl.errors import ConfigError
+    from loomrl.serving.continuation import continue_from, find_place
+
+    if turn is not None and token is not None:
+        raise ConfigError(f"--turn={turn} and --token={token}: name one of them.")
+    trajectory = _find_trajectory(id).trajectory
+    place = find_place(trajectory, thread=thread, turn=turn, token=token)
+    with open_face_store() as db:
+        said = continue_from(place, trajectory, version, db, temperature=temperature, seed=seed)
+
+    def render(console: Console) -> None:
+        console.print(f"turn {said.turn}, from token {said.token} on\n", highlight=False)
+        for who, text in (("on record", said.recorded), (said.version, said.said)):
+            console.print(f"{who}: {text}", markup=False, highlight=False)
+
+    emit(asdict(said), show=render)
 
 
 def _render_league(version: str, found: Mapping[str, Any], console: Console) -> None:

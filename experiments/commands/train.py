@@ -13,6 +13,7 @@ from loomrl.experiments.commands.face import Scraped, Words, face, with_store
 from loomrl.experiments.commands.output import beginning, emit, remark, table
 
 if TYPE_CHECKING:
+    from loomrl.config import AnyExperiment
     from loomrl.experiments.sweep import SweepResult
 
 WHICH_RUN = frozenset({"kind", "name", "store_url"})
@@ -49,7 +50,7 @@ def train(
     beginning(f"resume {run or 'the latest run'}" if resume else f"train {experiment.name}")
     if not resume and (note := assumed(said, default=TRAINED)) is not None:
         remark(note)
-    from loomrl.experiments.train import how_to_resume, render, resumed, train
+    from loomrl.experiments.train import resumed
     from loomrl.load import parse_assignments
     from loomrl.store.runs import run_id
 
@@ -57,7 +58,32 @@ def train(
         changes = parse_assignments(word for word in said if "=" in word)
         experiment, run = resumed(experiment, run, changes, of_any_name=not is_named)
         beginning(f"resume {run}")
-    run = run_id(run, experiment.name)
+    _train(experiment, run_id(run, experiment.name), metrics)
+
+
+def fork(
+    point: Annotated[str, typer.Argument(metavar="RUN@STEP", help="A training, and a step that has a checkpoint.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Settings that differ from the run's.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Id of the fork; once on record: `loomrl train --resume`.")] = None,
+    metrics: Scraped = None,
+) -> None:
+    """Begin a run in the middle of another one, with settings changed. Weights, optimizer, curriculum and random
+    streams go on as they were, so that without a change the fork equals the run's own continuation.
+    """
+    from loomrl.experiments.fork import fork as begin
+
+    beginning(f"fork {point}")
+    experiment, id = begin(face().store, point, words or [], run=run)
+    beginning(f"train {id}")
+    _train(experiment, id, metrics)
+
+
+def _train(experiment: "AnyExperiment", run: str, metrics: str | None) -> None:
+    """Train, and say what became of it, or how to go on."""
+    from loomrl.experiments.train import how_to_resume, render, train
+
     try:
         result = train(experiment, run=run, metrics=metrics)
     except (KeyboardInterrupt, SystemExit):
@@ -131,6 +157,23 @@ def evaluate(  # noqa: PLR0913 - a command with its options
         print(f"loomrl: {trouble}", file=sys.stderr)
         raise typer.Exit(1)
     return None
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="RUN, RUN/STEP, or several: A1,A2,A3.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other one, or as many others in the same order.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[evaluation.PATH=VALUE]...", help="How both are judged.")
+    ] = None,
+) -> None:
+    """Compare two runs on the same tasks and random numbers, with an interval that holds at any look: they play until
+    the difference is decided or evaluation.episodes are used up. Several runs a side are pairs of seeds.
+    """
+    from loomrl.experiments.compare import compare, render
+
+    beginning(f"compare {a} with {b}")
+    result = compare(face().store, a, b, words or [])
+    emit(result.as_dict(), show=lambda console: render(result, console))
 
 
 def watch(

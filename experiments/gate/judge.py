@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from loomrl.config import ControlExperiment
@@ -14,7 +14,7 @@ from loomrl.experiments.gate.language import SuiteResult, play_language
 from loomrl.experiments.gate.logged import check_logged_sessions
 from loomrl.experiments.gate.party import Parties, find_parties
 from loomrl.gym.registry import Registry
-from loomrl.release.gate.benchmark import benchmark, improvement, regression
+from loomrl.release.gate.benchmark import BenchmarkScores, benchmark, improvement, regression
 from loomrl.release.gate.check import GateCheck, VersionOrigin, improvement_check, outcome_of, provenance, strategy_of
 from loomrl.store import LoomDB
 from loomrl.store.policies import lineage
@@ -52,14 +52,20 @@ def judge(
     play: Any = play_language if isinstance(suite, LanguageSuite) else play_control
     played: SuiteResult = play(suite, parties.challenger, parties.baseline, db, seed=seed)
     found = improvement(played.scores, error_rate=suite.error_rate)
-    whole = improvement_check(found, least=suite.improvement)
-    checks = [*_benchmarks(suite, played), whole, *told, *played.safety, *played.cost, *_origin(suite, parties, db)]
+    checks = [
+        *checks_of_scores(suite, played.scores),
+        *told,
+        *played.safety,
+        *played.cost,
+        *_origin(suite, parties, db),
+    ]
     outcome = outcome_of(checks, needs_approval=bool(suite.approvers))
     strategy, share = strategy_of(outcome, found)
     report = {
         "seed": seed,
         "suite": suite.model_dump(mode="json"),
         "checks": [check.as_dict() for check in checks],
+        "scores": [scores.as_dict() for scores in played.scores],
         "improvement": None if found is None else found.mean,
         "strategy": {"name": strategy, "share": share},
         "approvers": list(suite.approvers),
@@ -82,14 +88,15 @@ def judge(
     return verdict
 
 
-def _benchmarks(suite: Suite, played: SuiteResult) -> list[GateCheck]:
+def checks_of_scores(suite: Suite, every: Sequence[BenchmarkScores]) -> list[GateCheck]:
+    """The checks that follow from the suite and the scores alone."""
     rates = {"error_rate": suite.error_rate, "may_fail": suite.may_fail}
     thresholds = [each.at_least for each in suite.benchmarks]
-    pairs = zip(played.scores, thresholds, strict=True)
-    checks = [benchmark(scores, at_least, **rates) for scores, at_least in pairs]
+    checks = [benchmark(scores, at_least, **rates) for scores, at_least in zip(every, thresholds, strict=True)]
     if suite.regression is not None:
-        checks.append(regression(played.scores, suite.regression.margin, **rates))
-    return checks
+        checks.append(regression(every, suite.regression.margin, **rates))
+    found = improvement(every, error_rate=suite.error_rate)
+    return [*checks, improvement_check(found, least=suite.improvement)]
 
 
 def _origin(suite: Suite, parties: Parties, db: LoomDB) -> list[GateCheck]:

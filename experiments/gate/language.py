@@ -72,6 +72,11 @@ def play_language(
 def choice_of(suite: LanguageSuite, party: Party, db: LoomDB) -> PolicyChoice:
     """The policy with the suite's sampling."""
     choice = find_policy(party.key, db, temperature=suite.temperature, trust_remote_code=suite.trust_remote_code).choice
+    return shortened(suite, choice)
+
+
+def shortened(suite: LanguageSuite, choice: PolicyChoice) -> PolicyChoice:
+    """The policy with answers no longer than the suite's."""
     if suite.max_tokens is not None and isinstance(choice, LanguagePolicy | OpenAIPolicy):
         fewest = min(suite.max_tokens, choice.sampling.max_tokens)
         return choice.model_copy(update={"sampling": choice.sampling.model_copy(update={"max_tokens": fewest})})
@@ -80,12 +85,19 @@ def choice_of(suite: LanguageSuite, party: Party, db: LoomDB) -> PolicyChoice:
 
 def _families(mixture: TaskMixture, benchmark: Benchmark, seed: int) -> list[str]:
     return [
-        f"{draw.family.environment}/{draw.family.name}" for draw in draw_held_out(mixture, _evaluation(benchmark, seed))
+        f"{draw.family.environment}/{draw.family.name}"
+        for draw in draw_held_out(mixture, evaluation_of(benchmark, seed))
     ]
 
 
-def _evaluation(benchmark: Benchmark, seed: int) -> EvaluationConfig:
+def evaluation_of(benchmark: Benchmark, seed: int) -> EvaluationConfig:
+    """The tasks of a benchmark in a verdict of this seed."""
     return EvaluationConfig(episodes=benchmark.episodes, levels=benchmark.levels, seed=seed)
+
+
+def tasks_of(benchmark: Benchmark, mixture: TaskMixture, choice: PolicyChoice, *, seed: int, name: str) -> HeldOut:
+    """The tasks of a benchmark for one of the parties."""
+    return HeldOut(mixture, evaluation_of(benchmark, seed), run="gate", name=name, policy=choice)
 
 
 @dataclass(slots=True)
@@ -136,17 +148,16 @@ class _Playing:
         return BenchmarkScores(
             benchmark=next(iter(mixture.members)),
             families=[trajectory.task.family for trajectory in mine],
-            challenger=[_score(trajectory) for trajectory in mine],
-            baseline=None if theirs is None else [_score(trajectory) for trajectory in theirs],
+            challenger=[score_of(trajectory) for trajectory in mine],
+            baseline=None if theirs is None else [score_of(trajectory) for trajectory in theirs],
             failures=Counter(_kind(trajectory.failure) for trajectory in every if trajectory.failure),
-            examples=[_example(t, f"success {t.reward.success:g}") for t in mine if _score(t) == 0][:MOST_EXAMPLES],
+            examples=[_example(t, f"success {t.reward.success:g}") for t in mine if score_of(t) == 0][:MOST_EXAMPLES],
         )
 
     async def _attempts(
         self, gym: LoomRLGym, benchmark: Benchmark, mixture: TaskMixture, name: str
     ) -> list[Trajectory]:
-        settings = _evaluation(benchmark, self.seed)
-        tasks = HeldOut(mixture, settings, run="gate", name=name, policy=self.choices[name])
+        tasks = tasks_of(benchmark, mixture, self.choices[name], seed=self.seed, name=name)
         with progress(f"{name}: {next(iter(mixture.members))}", len(tasks)) as report:
             for wave in tasks.waves():
                 async for trajectory in gym.run(wave):
@@ -239,7 +250,8 @@ def _judge_pairs(answers: Sequence[Trajectory]) -> Outcomes:
     return Outcomes(outcomes=outcomes, failures=failures)
 
 
-def _score(trajectory: Trajectory) -> float | None:
+def score_of(trajectory: Trajectory) -> float | None:
+    """Its success; None if it failed."""
     return None if trajectory.end is End.FAILED else trajectory.reward.success
 
 

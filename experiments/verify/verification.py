@@ -15,16 +15,19 @@ import torch
 from rich.console import Console
 
 from loomrl.algorithms.arithmetic import arithmetic
-from loomrl.algorithms.language.again import TOLERANCES, RecordMismatch, RunAgain
+from loomrl.algorithms.language.again import TOLERANCES, RecordMismatch, RunAgain, Tolerance
+from loomrl.algorithms.language.publish import TOLERANCE as PROBED
 from loomrl.artifacts import open_artifacts
 from loomrl.canonical import content_hash
-from loomrl.config import Experiment, parse_experiment
+from loomrl.config import CustomAlgorithm, Experiment, Remote, RewardModel, parse_experiment
 from loomrl.config.evaluation import Way
 from loomrl.errors import ConfigError, DataError, LoomError
 from loomrl.evaluation.report import judge
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.verify.bundle import EvidenceBundle, RunEvidence, hash_of
+from loomrl.experiments.verify.verdict import VerdictAgain
+from loomrl.feedback.chat_file import read_chat_files
 from loomrl.files import scratch
 from loomrl.gym.held_out import list_left_out
 from loomrl.gym.memory import remembers
@@ -46,6 +49,7 @@ LINKS = {
     "files": "every file has the size and the SHA-256 of the manifest",
     "settings": "hashes of experiment, versions and checkpoints follow from each other",
     "code": "hashes of environments, rewards and loomrl are those of the code here",
+    "data": "conversations have the hash on record",
     "origin": "the first version is made again from the settings",
     "tasks": "the seed plans the same attempts",
     "tokens": "every token is drawn again from the weights by its seed",
@@ -150,7 +154,7 @@ class _RunCheck:
 
     def all(self) -> list[RecordMismatch]:
         """Every mismatch that is found. Work of minutes begins only where the record is consistent."""
-        mismatches = [*self._settings(), *self._code()]
+        mismatches = [*self._settings(), *self._code(), *self._data()]
         if not mismatches:
             mismatches += self._again()
         self.found.links += self._links.values()
@@ -236,6 +240,25 @@ class _RunCheck:
                     told = f"revision {self.entry.run.code[:40]}"
                     yield RecordMismatch("code", name, f"other code made the run ({told}): verify with that one")
 
+    def _data(self) -> Iterator[RecordMismatch]:
+        """Files of conversations against the hash on record."""
+        if not self.entry.data:
+            return
+        link = self._link("data")
+        link.unit = "conversations"
+        settings = {f"data.{setting}": str(self.place / file) for setting, file in self.entry.data.items()}
+        data = self.experiment.override(settings).data
+        assert data is not None, "it has files"
+        try:
+            files = read_chat_files(data)
+        except DataError as error:
+            yield RecordMismatch("data", self.run, str(error))
+            return
+        link.checked = link.of = len(files.train) + len(files.held_out)
+        for policy in self.entry.policies:
+            if policy.data.get("sha256") != files.sha256:
+                yield RecordMismatch("data", policy.id, "it learnt from other conversations than those in the bundle")
+
     # -- what is computed again -----------------------------------------------------------------------------------
 
     def _again(self) -> Iterator[RecordMismatch]:
@@ -272,6 +295,7 @@ class _RunCheck:
             yield from self._evaluations(again)
             if self.is_last:
                 yield from self._weights(again)
+                yield from self._verdicts()
             self._tell(again)
 
     def _hash(self, number: int) -> Iterator[RecordMismatch]:
@@ -292,10 +316,10 @@ class _RunCheck:
         tokens = self._link("tokens")
         tokens.checked = tally.tokens
         tokens.unit = "tokens"
-        tokens.how = (
-            f"equal ids (margin {tally.margin:.1g} of {within.margin:g}), log-probabilities within "
-            f"{tally.logprob:.1g} of {within.logprob:g}"
-        )
+        ids = f"equal ids (margin {tally.margin:.1g} of {within.margin:g}), " if within.margin is not None else ""
+        tokens.how = f"{ids}log-probabilities within {tally.logprob:.1g} of {within.logprob:g}"
+        if within.margin is None:
+            tokens.unchecked = f"ids: engine.kind={self.experiment.engine.kind} draws by random numbers of its own"
         rewards = self._link("rewards")
         rewards.checked = tally.attempts
         rewards.unit = "attempts"
@@ -319,6 +343,8 @@ class _RunCheck:
     def _why_not(self) -> str | None:
         """The reason why nothing of the run can be made again."""
         experiment = self.experiment
+        if isinstance(experiment.algorithm, RewardModel | Remote):
+            return f"algorithm.kind={experiment.algorithm.kind}: no loop of ours made it"
         if experiment.asynchronous:
             return "rollouts and learning overlapped: no seed says which weights drew a token"
         if experiment.data is not None and not self.entry.data:
@@ -354,8 +380,8 @@ class _RunCheck:
             algo,
             open_chat(resolved.origin, trust_remote_code=trusts),
             open_model(resolved.origin, dtype=dtype, trust_remote_code=trusts),
-            TOLERANCES[dtype],
-            exact=made_on is None or made_on == arithmetic(),
+            _within(dtype, self.experiment.engine.kind),
+            exact=made_on in (None, arithmetic()) and open_algorithm(self.experiment).algorithm.learners.count < 2,
         )
 
     def _here(self, folder: Path) -> Experiment:
@@ -365,9 +391,11 @@ class _RunCheck:
             "artifact_url": str(folder / "artifacts"),
             "train.folder": str(folder / "runs"),
             "rollout.runners": 0,
-            "algorithm.learners": {},
             "placement": {},
         }
+        own = "settings." if isinstance(self.experiment.algorithm, CustomAlgorithm) else ""
+        attention = open_algorithm(self.experiment).algorithm.learners.attention  # padded rows give other bits
+        changes[f"algorithm.{own}learners"] = {"attention": attention}
         if self.experiment.engine.kind != "torch":
             changes["engine"] = {"kind": "torch"}
         for setting, file in self.entry.data.items():
@@ -420,6 +448,22 @@ class _RunCheck:
             yield RecordMismatch(
                 "weights", self.found.version, f"model/: {len(other)} tensors differ, such as {other[0]}"
             )
+
+    def _verdicts(self) -> Iterator[RecordMismatch]:
+        """What the gate said of the version."""
+        link = self._link("verdict")
+        link.unit = "tasks"
+        model = self.bundle.folder / "model"
+        for verdict in self.bundle.evidence.verdicts:
+            if not (model / "config.json").is_file():
+                link.unchecked = "the version's model is not in the bundle as a whole"
+                return
+            number = self.entry.policies[-1].number
+            again = VerdictAgain(verdict, self.experiment, number, model, self.found.share, self.rng)
+            yield from again.compare()
+            link.checked += again.checked
+            link.of += again.of
+            link.unchecked = again.unchecked
 
     # -- evaluations ------------------------------------------------------------------------------------------------
 
@@ -478,6 +522,12 @@ class _RunCheck:
     def _read_line(self, number: int) -> dict[str, Any]:
         line: dict[str, Any] = json.loads((self._checkpoint(number) / "line.json").read_text())
         return line
+
+
+def _within(dtype: str, engine: str) -> Tolerance:
+    """The differences that may be made, of other engines those that their probes may have."""
+    own = TOLERANCES[dtype]
+    return own if engine == "torch" else own._replace(logprob=PROBED[dtype], margin=None)
 
 
 def _parse(resolved: str, run: str) -> Experiment:

@@ -140,7 +140,10 @@ class ControlTrain(Records):
     environment."""
     stop: ReturnPatience = ReturnPatience()
     checkpoint_every: PositiveInt = 10_000
-    """Steps between checkpoints. The best, the last and any that are served are kept."""
+    """Steps between checkpoints."""
+    keep: Literal["needed", "all"] = "needed"
+    """Checkpoints that stay: the first, the best, the last and any that are served; or all, so that each can be forked
+    from."""
     tell_every: PositiveInt = 1_000
     """Steps between two lines of metrics, at least one update."""
 

@@ -399,7 +399,7 @@ class TrainConfig(Records):
     """Updates between checkpoints."""
     keep: Literal["needed", "all"] = "needed"
     """Checkpoints that stay: the first, the best, the last and any that are served; or all, so that every update can be
-    made again by `loomrl verify`."""
+    made again by `loomrl verify`, and each be forked from."""
 
 
 class Experiment(Training):

@@ -1,11 +1,21 @@
-"""Settings that a run may be resumed with others of: where it runs, with how many processes, and for how long."""
+"""Settings that may change in the middle of a run: those that a resumed run may have others of, and those of a fork."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
-from loomrl.config import AnyExperiment, ControlExperiment, ControlPPO, CosineRate, Experiment, LinearRate
+from loomrl.config import (
+    AnyExperiment,
+    ControlExperiment,
+    ControlPPO,
+    CosineRate,
+    Experiment,
+    LanguageAlgorithm,
+    LinearRate,
+)
+from loomrl.errors import ConfigError
 from loomrl.schema import Difference
 
-PLACES = ("store_url", "artifact_url", "train.folder", "placement")
+PLACES = ("store_url", "artifact_url", "train.folder", "train.keep", "placement")
 CONTROL = (*PLACES, "learners.count", "learners.gpus")
 LANGUAGE = (
     *PLACES,
@@ -14,6 +24,54 @@ LANGUAGE = (
     "engine.count",
     "engine.gpus",
 )
+
+SHAPES = ("kind", "parent", "algorithm.kind", "algorithm.entry_point", "algorithm.objectives", "algorithm.preference")
+CONTROL_SHAPES = (
+    *SHAPES,
+    *("environment", "curriculum", "seed", "rollout.environments", "rollout.runners", "data"),
+    *(f"algorithm.{name}" for name in ("network", "normalize_observations", "normalize_rewards", "replay", "n_step")),
+    *(f"algorithm.{name}" for name in ("curiosity", "quantiles", "dueling", "online")),
+    *(f"algorithm.{name}" for name in ("initial_temperature", "warmup")),
+)
+LANGUAGE_SHAPES = (
+    *SHAPES,
+    *("environments.*.id", "environments.*.version", "environments.*.families", "rewards.parts"),
+    *("curriculum.kind", "curriculum.stages", "curriculum.start_level"),
+    *("data.dataset", "data.file", "data.batch", "data.held_out", "data.held_out_file"),
+    *(f"algorithm.{name}" for name in ("model", "warm_start", "optimizer.states", "kl.teacher")),
+    *(f"algorithm.{name}" for name in ("experts", "expert_rank", "critics", "shown")),
+)
+"""What a checkpoint's state has the shape of, or what only the beginning of a run reads."""
+BUILT_FROM = ("seed", "curriculum", "environments")
+"""What a model that is built is made from, beside `algorithm`."""
+FREE = ("algorithm.model.recompute", "algorithm.curiosity.coefficient", "rewards.parts.*.weight")
+"""Below a shape, but free."""
+
+
+def refuse_shapes(changed: Sequence[Difference], experiment: AnyExperiment) -> None:
+    """A ConfigError for a setting that a fork cannot change."""
+    kept = _shapes(experiment)
+    refused = [each for each in changed if _is_below(each[0], kept) and not _is_below(each[0], FREE)]
+    if not refused:
+        return
+    path, then, now = next((each for each in refused if each[2] is not None), refused[0])
+    raise ConfigError(
+        f"{path}={now}, which was {then}: the checkpoint was made with it, or only the beginning of a run reads it, so "
+        "a fork cannot change it. Leave it out, or begin a run with the version's weights: "
+        "`loomrl train EXPERIMENT parent=RUN/STEP`."
+    )
+
+
+def _shapes(experiment: AnyExperiment) -> tuple[str, ...]:
+    if isinstance(experiment, ControlExperiment):
+        return (*PLACES[:2], *CONTROL_SHAPES)
+    algorithm = experiment.algorithm
+    is_built = isinstance(algorithm, LanguageAlgorithm) and algorithm.model.path is None and experiment.parent is None
+    return (*PLACES[:2], *LANGUAGE_SHAPES, *(BUILT_FROM if is_built else ()))
+
+
+def _is_below(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*") for pattern in patterns)
 
 
 def length(experiment: AnyExperiment) -> str:

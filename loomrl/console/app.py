@@ -28,6 +28,7 @@ from loomrl.console import (
     release,
     run,
     run_table,
+    said,
     saved,
     sweep,
     trajectory,
@@ -163,6 +164,7 @@ def console_app(
     launch.add_to(pages, launcher)
     explorer = Explorer(source.url, analytics)
     explore.add_to(pages, explorer)
+    said.add_to(pages)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -29,11 +29,12 @@ from loomrl.http.site import Refused
 from loomrl.hub.query import glimpses, places_with, siblings_of
 from loomrl.record import word
 from loomrl.record.catalogue import TRAJECTORY_RECORDS
+from loomrl.serving.continuation import starts_of
 from loomrl.store import LoomDB
 from loomrl.store.events import EVENTS
 from loomrl.store.feedback import feedback_of
 from loomrl.store.rewards import rewards_of
-from loomrl.store.runs import RUNS, load_experiment
+from loomrl.store.runs import POLICIES, RUNS, load_experiment
 from loomrl.store.view.trajectory_index import (
     EQUAL,
     Indexed,
@@ -53,6 +54,8 @@ TOKENS = 4_000
 """Most tokens in one answer to the viewer."""
 RANGES = {"level": "level", "reward": "reward", "success": "success", "length": "length", "version": "version"}
 MOST_SIBLINGS = 64
+OFFERED = 50
+"""Versions that are suggested."""
 LONGEST_DIFF = 20_000
 vocabularies = Vocabularies()
 
@@ -209,10 +212,18 @@ def _show(visit: PageRequest) -> Response:
         rewards=rewards_of(db, t.id),
         info=info_of(t),
         has_reference=has_reference(t),
+        starts=[start for start in starts_of(t, 0) if start >= 0],
+        offered=offered(db, t),
         extra=word.visible(_extra(t)),
         kinds=KINDS,
         position=EVENTS.last(db),
     )
+
+
+def offered(db: LoomDB, t: Trajectory) -> list[str]:
+    """Versions that may be asked what they would have said: the run's own, then the latest of others."""
+    own = POLICIES.latest(db, run=t.run, limit=OFFERED) if t.run else []
+    return list(dict.fromkeys(version.id for version in [*own, *POLICIES.latest(db, limit=OFFERED)]))
 
 
 def has_reference(t: Trajectory) -> bool:

@@ -180,6 +180,8 @@ class PlayOutcome(NamedTuple):
     """Episodes that were truncated because they were longer than allowed."""
     limit: int | None
     """Steps after which an episode was cut; None where the environments' own limit held."""
+    places: list[int]
+    """The environment of each episode."""
 
 
 def play(
@@ -203,6 +205,7 @@ def play(
     over_N = np.zeros(count, bool)
     returns = list[float]()
     lengths = list[int]()
+    places = list[int]()
     trials = list[list[float]]()
     cut = 0
     check = refuse_stuck(environments)
@@ -231,6 +234,7 @@ def play(
             if left_N[n] > 0:
                 returns.append(float(earned_N[n]))
                 lengths.append(int(steps_N[n]))
+                places.append(int(n))
                 cut += int(overdue_N[n])
                 if TRIAL_RETURNS in info and not overdue_N[n]:
                     trials.append([float(each) for each in info[TRIAL_RETURNS][n]])
@@ -241,7 +245,7 @@ def play(
             over_N = _acts_on(over_N, state)
         if overdue_N.any() and (left_N > 0).any():
             observations, over_N = _restart(limit, overdue_N, over_N, state)
-    return PlayOutcome(returns, lengths, trials, cut, limit.steps)
+    return PlayOutcome(returns, lengths, trials, cut, limit.steps, places)
 
 
 def _acts_on(over_N: NDArray[np.bool_], state: MemoryState | None) -> NDArray[np.bool_]:

@@ -178,7 +178,8 @@ class Shaping:
             raise ConfigError("reward weights must be finite, and positive if they adapt.")
         self.components = tuple(components)
         self.adaptation = adaptation
-        self.weights = {component.name: component.weight for component in components}
+        self._given = {component.name: component.weight for component in components}
+        self.weights = dict(self._given)
 
     @property
     def compares(self) -> bool:
@@ -242,7 +243,8 @@ class Shaping:
     def state_dict(self) -> dict[str, Any]:
         """Weights, what is known, and what judges judge by, as JSON."""
         novelty = [one.state_dict() for one in self._novelties()]
-        return {"weights": dict(self.weights), "novelty": novelty, "judges": self._judge_hashes()}
+        told = {"novelty": novelty, "judges": self._judge_hashes()}
+        return {"weights": dict(self.weights), "given": self._given, **told}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; a state of other components is refused."""
@@ -254,7 +256,8 @@ class Shaping:
                 f"rewards.parts: {other[0]!r} is judged by another calibration, model or wording than the one that the "
                 "run began with. Put that one back, or begin a new run."
             )
-        self.weights = dict(state["weights"])
+        if state.get("given", self._given) == self._given:  # other weights are of a fork, which begins with its own
+            self.weights = dict(state["weights"])
         for novelty, seen in zip(self._novelties(), state["novelty"], strict=True):
             novelty.load_state_dict(seen)
 

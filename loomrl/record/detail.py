@@ -70,11 +70,12 @@ def version_page(policy: str) -> str | None:
 def find_run(db: "LoomDB", id: str) -> Found:
     """A run with what became of it."""
     from loomrl.store.policies import EVALUATIONS
-    from loomrl.store.runs import POLICIES, RUNS, machine_of, pinned_model
+    from loomrl.store.runs import POLICIES, RUNS, changed_in_fork, machine_of, pinned_model
 
     run = RUNS.require(db, id)
     return {
         "run": RunRow(run, headlines_of(db, [id]).get(id)),
+        "changed": changed_in_fork(db, id),
         "machine": machine_of(db, id),
         "model": pinned_model(db, id),
         "evaluations": [evaluation_summary(each) for each in EVALUATIONS.latest(db, run=id, limit=FEW)],
@@ -98,6 +99,9 @@ RUN = Detail(
     find=find_run,
     facts=(
         Column("from", "run.run.parent_policy", to="policies"),
+        Column(
+            "forked with", lambda found: found["changed"] and ", ".join(f"{p}={v}" for p, v in found["changed"].items())
+        ),
         Column("machine"),
         Column("first weights", "model.file"),
         Column("their hash", "model.sha256", "hash"),

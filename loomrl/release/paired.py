@@ -1,7 +1,7 @@
 """The comparison of two policies on the same tasks: differences within pairs need far fewer samples."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -9,6 +9,9 @@ from loomrl.errors import ConfigError
 from loomrl.release.betting import BETS, Floats, least_difference, log_capital
 from loomrl.release.comparison import check_guard
 from loomrl.release.guard import Better, Finding, Guard, Side
+
+EFFECTS = 10.0
+"""Variance of the effect sizes of `bound_mean`: large ones, so that three values can be enough."""
 
 
 def compare_pairs(
@@ -54,6 +57,25 @@ def compare_pairs(
         is_worse=is_proved and float(eased.mean()) > accepted,
         is_fine=_is_refuted(-eased, -accepted, error_rate, bets),
     )
+
+
+def bound_mean(values: Sequence[float], *, error_rate: float = 0.05) -> tuple[float, float]:
+    """Bounds of the mean of values without known limits, at any look: infinite until there are enough.
+
+    The t-test by a mixture over effect sizes (Lai; Wang & Ramdas, "Anytime-valid t-tests"), for values that are about
+    normal. Where all of them are equal, the mean is its own bound once a coin would hardly give so many of one sign.
+    """
+    count = len(values)
+    deviation = float(np.std(values, ddof=1)) if count > 1 else 0.0
+    if deviation == 0 and any(values) and 2.0 ** (1 - count) <= error_rate:
+        return values[0], values[0]
+    spread = 1.0 + EFFECTS * count
+    grown = math.exp(2 / max(1, count) * (0.5 * math.log(spread) - math.log(error_rate)))
+    if deviation == 0 or grown >= spread:
+        return -math.inf, math.inf
+    half = math.sqrt((count - 1) * (grown - 1) / (1 - grown / spread) / count) * deviation
+    mean = float(np.mean(values))
+    return mean - half, mean + half
 
 
 def _is_refuted(score: Floats, difference: float, error_rate: float, bets: Floats) -> bool:

@@ -68,8 +68,6 @@ class VersionLedger:
     """Commits what the state was trained on, as often as it is asked; LeaseLost where that cannot be any more."""
     held: Callable[[State], Collection[int]] = _none
     """From a state: versions that the run itself still needs, whose checkpoints stay too."""
-    keeps_all: bool = False
-    """No checkpoint is deleted."""
     parent: str | None = None
     """The version recorded last."""
     kept: dict[str, int] = field(default_factory=dict)
@@ -164,7 +162,7 @@ class VersionLedger:
         record_policy(self.db, version, claim=self.claim)
         self.parent = version.id
         self.kept["last"] = number
-        if self.keeps_all:
+        if self.experiment.train.keep == "all":
             return
         self.checkpoints.prune({*self.kept.values(), *self.held(state), *served_numbers(self.db, self.run)})
 

@@ -23,12 +23,12 @@ def source_hashes(experiment: Any) -> dict[str, str]:
 @cache
 def package_hash() -> str:
     """SHA-256 of all Python files of this loomrl, equal wherever it is installed."""
-    files = dict(_files(Path(loomrl.__file__).parent, "loomrl"))
+    files = dict(_files(Path(loomrl.__file__).resolve().parent, "loomrl"))
     for name in INSIDE:
         spec = find_spec(f"loomrl.{name}")
         places = spec.submodule_search_locations if spec is not None else None
         for place in places or ():
-            files |= dict(_files(Path(place), f"loomrl/{name}"))
+            files |= dict(_files(Path(place).resolve(), f"loomrl/{name}"))
     hashed = hashlib.sha256()
     for name, file in sorted(files.items()):
         hashed.update(f"{name} {hashlib.sha256(_content(file)).hexdigest()}\n".encode())

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 STOP_ASKED = "run.stop_asked"
 MODEL = "run.model"
 BEGUN = ("run.started", "run.resumed")
+FORKED = "run.forked"
 BY_A_PERSON = "stopped by "
 """Beginning of a result's `stopped` after a person's request."""
 LONGEST_ID = 200
@@ -130,9 +131,32 @@ def start_run(db: LoomDB, run: Run, *, sources: Mapping[str, str] = MappingProxy
             started["changed"] = {path: now for path, _, now in _find_changes(before, run)}
             reopened = {name: row[name] for name in ("status", "finished_at", "code", "environments")}
             connection.execute(update(RUNS.table).where(RUNS.c.id == run.id).values(**reopened))
-        kind = "run.started" if before is None else "run.resumed"
+        kind = "run.resumed" if _beginnings(connection, run.id) else "run.started"
         record(connection, kind, run.id, started, at=run.started_at)
         return Claim(run.id, len(_beginnings(connection, run.id)), run.code)
+
+
+def record_fork(db: LoomDB, run: Run, changed: Mapping[str, str | None]) -> None:
+    """Record a run that begins in the middle of another one, with these settings changed, before anything leads it."""
+    assert run.parent_policy is not None
+    with db.write() as connection:
+        POLICIES.require(connection, run.parent_policy)
+        refuse_forgotten(connection, run.parent_policy)
+        before = RUNS.find(connection, run.id)
+        if before is None:
+            connection.execute(insert(RUNS.table).values(**RUNS.row(run)))
+            record(connection, FORKED, run.id, {"from": run.parent_policy, "changed": changed}, at=run.started_at)
+        elif (before.parent_policy, before.experiment) != (run.parent_policy, run.experiment):
+            raise StoreError(
+                f"run {run.id!r} is on record and is not this fork of {run.parent_policy}. Name another --run; to "
+                f"continue that one: `loomrl train --resume --run {run.id}`."
+            )
+
+
+def changed_in_fork(source: Source, run: str) -> Mapping[str, str | None] | None:
+    """The settings that a fork changed, as JSON by path; None of a run that is no fork."""
+    forked = EVENTS.first(source, EVENTS.select(subject=run).where(EVENTS.c.kind == FORKED))
+    return None if forked is None else forked.data["changed"]
 
 
 def refuse_forgotten(source: Source, policy: str) -> None:

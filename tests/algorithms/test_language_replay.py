@@ -62,7 +62,7 @@ def a_group(name: str, *, version: int, rewards: Sequence[float] = (0.0, 1.0)) -
 @contextmanager
 def replayed_from(folder: Path, groups: int = 4, max_age: int = 2) -> Iterator[tuple[Hub, GroupReplay]]:
     with open_hub(f"sqlite:///{folder}/hub.db", HubConfig(), groups_per_update=100) as hub:
-        yield hub, GroupReplay(ReplayConfig(groups=groups, max_age=max_age), hub, seed=7)
+        yield hub, GroupReplay(ReplayConfig(groups=groups, max_age=max_age), hub, 7, "sqlite:///none.db")
 
 
 def observe(hub: Hub, replay: GroupReplay, version: int, groups: Sequence[Group]) -> None:
@@ -129,7 +129,7 @@ def test_no_replayed_token_is_older_than_the_bound_and_a_resumed_run_draws_the_s
             assert found.get(Metric.REPLAY_AGE_MAX, 0) <= max_age
             assert found[Metric.REPLAY_SHARE] == pytest.approx(len(again) / (len(again) + len(groups)))
             observe(hub, replay, version, groups)
-        resumed = GroupReplay(replay.settings, hub, seed=7)
+        resumed = GroupReplay(replay.settings, hub, 7, "sqlite:///none.db")
         resumed.load_state_dict(kept)
         for version in range(3, len(late)):
             assert [group.id for group in resumed.draw(version)] == drawn[version]

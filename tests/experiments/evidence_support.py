@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from loomrl.config import Experiment
+from loomrl.experiments.gate.judge import judge_version
+from loomrl.experiments.gate.suite import parse_suite
 from loomrl.experiments.train import train
 from loomrl.experiments.verify.bundle import MANIFEST, RECORD, open_bundle, seal_bundle
 from loomrl.experiments.verify.export import write_evidence
@@ -18,7 +21,7 @@ from loomrl.hub.codec import encode
 from loomrl.inference.weights.sealed import weights_hash
 from loomrl.store import open_store
 from loomrl.types import Reward, Trajectory
-from tests.algorithms.language_support import experiment
+from tests.algorithms.language_support import ASCII, experiment
 
 SMALL: Mapping[str, Any] = {
     "train.keep": "all",
@@ -30,13 +33,29 @@ SMALL: Mapping[str, Any] = {
 }
 
 
-def made(folder: Path, kind: str = "grpo", **changes: Any) -> Path:
-    """The bundle of a small run."""
+SUITE: Mapping[str, Any] = {
+    "name": "small",
+    "version": "1.0.0",
+    "kind": "language",
+    "benchmarks": [{"environment": {"id": ASCII}, "levels": [1], "episodes": 8, "at_least": 0.05}],
+    "regression": None,
+}
+
+
+def made(folder: Path, kind: str = "grpo", *, run: str = "r", is_judged: bool = False, **changes: Any) -> Path:
+    """The bundle of a small run, which the gate has judged if asked for."""
     settings = experiment(folder, kind, **{**SMALL, **changes})
-    train(settings, run="r")
+    return bundled(settings, folder / "bundle", run=run, is_judged=is_judged)
+
+
+def bundled(settings: Experiment, place: Path, *, run: str = "r", is_judged: bool = False) -> Path:
+    """The bundle of a run of this experiment."""
+    train(settings, run=run)
     with open_store(settings.store_url) as db:
-        write_evidence("r", db, folder / "bundle")
-    return folder / "bundle"
+        if is_judged:
+            judge_version(run, f"{run}/0", parse_suite(dict(SUITE), origin="small"), db)
+        write_evidence(run, db, place)
+    return place
 
 
 def copy_of(bundle: Path, folder: Path) -> Path:
@@ -97,14 +116,14 @@ def forge_task(bundle: Path, rng: random.Random) -> tuple[str, str]:
     return "tasks", _change_attempt(bundle, "updates", rng, other)
 
 
-def forge_weight(bundle: Path, rng: random.Random) -> tuple[str, str]:
-    """The next number after one weight of a checkpoint, with the hashes that belong to it."""
+def forge_weight(bundle: Path, rng: random.Random, by: float = 0.0) -> tuple[str, str]:
+    """The next number, or one further away, after one weight of a checkpoint, with the hashes that belong to it."""
     folder = rng.choice(sorted((bundle / "runs/r/checkpoints").iterdir()))
     state = torch.load(folder / "state.pt", weights_only=True)
     module = state["learner"]["module"]
     tensor = module[rng.choice(sorted(name for name in module if module[name].is_floating_point()))].view(-1)
     at = rng.randrange(len(tensor))
-    tensor[at] = torch.nextafter(tensor[at], torch.tensor(9.0))
+    tensor[at] = torch.nextafter(tensor[at], torch.tensor(9.0)) + by
     torch.save(state, folder / "state.pt")
     hash = weights_hash(module)
     line = json.loads((folder / "line.json").read_text())
@@ -157,6 +176,35 @@ def forge_lease(bundle: Path, rng: random.Random) -> tuple[str, str]:
     return "update", f"r/{int(update) + 1}"
 
 
+def forge_verdict(bundle: Path, rng: random.Random) -> tuple[str, str]:
+    """The outcome, a check, or the score of a task."""
+
+    def update(record: Any) -> None:
+        verdict = record["verdicts"][0]
+        match rng.randrange(3):
+            case 0:
+                verdict["outcome"] = "refused" if verdict["outcome"] == "allowed" else "allowed"
+            case 1:
+                verdict["report"]["checks"][0]["figures"]["success"]["low"] += 0.01
+            case _:
+                scores = verdict["report"]["scores"][0]["challenger"]
+                at = rng.randrange(len(scores))
+                scores[at] = scores[at] + 0.01 if scores[at] < 0.5 else scores[at] - 0.01
+
+    change_record(bundle, update)
+    return "verdict", "gate-small"
+
+
+def forge_row(bundle: Path, rng: random.Random) -> tuple[str, str]:
+    """One word of a conversation that was learnt from."""
+    file = bundle / "runs/r/data/file.jsonl"
+    lines = file.read_text().splitlines()
+    at = rng.randrange(len(lines))
+    lines[at] = lines[at].replace("It is", "It was")
+    file.write_text("\n".join(lines) + "\n")
+    return "data", "r/"
+
+
 FORGERS = (
     forge_reward,
     forge_token,
@@ -165,4 +213,5 @@ FORGERS = (
     forge_code,
     forge_evaluation,
     forge_lease,
+    forge_verdict,
 )

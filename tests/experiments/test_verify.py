@@ -11,19 +11,22 @@ from pathlib import Path
 import pytest
 
 from loomrl.errors import ConfigError, DataError
+from loomrl.experiments.verify import verification
 from loomrl.experiments.verify.bundle import MANIFEST, open_bundle, pack
 from loomrl.experiments.verify.verification import RecordVerification, verify_bundle
 from tests.algorithms.language_support import QUIET
+from tests.algorithms.test_sft import chats, settings
 from tests.command_line import typed, typed_json
-from tests.experiments.evidence_support import FORGERS, copy_of, made, seal_again
+from tests.experiments.evidence_support import FORGERS, bundled, copy_of, forge_row, forge_weight, made, seal_again
 
 pytestmark = [pytest.mark.system, QUIET]
+TALKATIVE = "tests.algorithms.language_envs:TalkativeEnvironment"
 Forger = Callable[[Path, random.Random], tuple[str, str]]
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("evidence"))
+    return made(tmp_path_factory.mktemp("evidence"), is_judged=True)
 
 
 def verified(bundle: Path, share: float = 1.0, seed: int = 0) -> RecordVerification:
@@ -38,7 +41,8 @@ def test_everything_of_a_run_is_made_again_to_the_bit(bundle: Path) -> None:
     assert checked["origin"] == (1, 1)
     assert checked["evaluation"] == (16, 16)
     assert checked["rewards"][0] == 2 * 8 + 16
-    assert not any(link.unchecked for link in found.links)
+    assert checked["verdict"] == (8, 8)
+    assert {link.link for link in found.links if link.unchecked} == {"verdict"}
 
 
 def test_a_share_is_drawn_by_its_seed(bundle: Path) -> None:
@@ -55,6 +59,39 @@ def test_one_change_in_sealed_evidence_is_found_and_its_link_named(bundle: Path,
     seal_again(forged)
     found = verified(forged)
     assert any(one.link == link and where in one.where for one in found.mismatches), found.mismatches
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_of_a_hundred_forgeries_every_one_is_found_and_its_link_named(bundle: Path, tmp_path: Path) -> None:
+    given = settings(tmp_path, chats(12), **{"train.keep": "all", "train.checkpoint_every": 1})
+    learnt = bundled(given, tmp_path / "learnt")
+    missed = []
+    for number in range(100):
+        forge = (*FORGERS, forge_row)[number % (len(FORGERS) + 1)]
+        of_data = forge is forge_row
+        forged = copy_of(learnt if of_data else bundle, tmp_path / "forged")
+        link, where = forge(forged, random.Random(number))
+        seal_again(forged)
+        model = tmp_path / "tiny" if of_data else None
+        found = verify_bundle(open_bundle(forged), share=1, seed=number, model=model)
+        if not any(one.link == link and where in one.where for one in found.mismatches):
+            missed.append((number, forge.__name__, link, where, found.mismatches))
+        shutil.rmtree(forged)
+    assert not missed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_of_a_hundred_untouched_bundles_none_raises_an_alarm(tmp_path: Path) -> None:
+    several = [
+        made(tmp_path / "a", is_judged=True, seed=4),
+        made(tmp_path / "b", "ppo", seed=5, **{"algorithm.sampling.top_p": 0.9}),
+        made(tmp_path / "c", "rloo", seed=6, **{"algorithm.model.lora": {"rank": 4}}),
+        made(tmp_path / "d", seed=7, **{"environments": [{"id": TALKATIVE, "settings": {"max_steps": 3}}]}),
+    ]
+    found = [verified(several[seed % 4], (0.05, 0.3, 1.0)[seed % 3], seed) for seed in range(100)]
+    assert [one.mismatches for one in found if not one.holds] == []
 
 
 @pytest.mark.parametrize(
@@ -76,6 +113,53 @@ def test_a_file_that_is_not_the_manifests_is_named_at_any_share(
     assert [(one.link, one.where) for one in verified(forged, 0.01).mismatches] == [(link, file)]
     (forged / file).unlink()
     assert [one.what for one in verified(forged, 0.01).mismatches] == ["is missing"]
+
+
+@pytest.mark.slow
+def test_a_lineage_is_verified_run_by_run_down_to_its_first(tmp_path: Path) -> None:
+    """The second run begins with a version of the first one, by another algorithm that learns in several steps."""
+    made(tmp_path)
+    changes = {"parent": "r/1", "algorithm.model.build": None, "algorithm.optimizer.minibatches": 2}
+    shutil.rmtree(tmp_path / "bundle")
+    found = verified(made(tmp_path, "ppo", run="s", **changes))
+    assert found.holds, found.mismatches
+    assert [(link.run, link.checked) for link in found.links if link.link == "update"] == [("r", 1), ("s", 2)]
+    assert [(link.run, link.checked) for link in found.links if link.link == "origin"] == [("r", 1), ("s", 1)]
+
+
+def test_conversations_are_learnt_from_again_and_one_changed_row_is_found(tmp_path: Path) -> None:
+    given = settings(tmp_path, chats(12), **{"train.keep": "all", "train.checkpoint_every": 1, "data.held_out": 0.2})
+    bundle = bundled(given, tmp_path / "bundle")
+    with pytest.raises(ConfigError, match="is not that of the model"):
+        verify_bundle(open_bundle(bundle), model=bundle / "model")
+    found = verify_bundle(open_bundle(bundle), share=1, model=tmp_path / "tiny")
+    assert found.holds, found.mismatches
+    assert {link.link: link.checked for link in found.links}["update"] == 3
+    file = bundle / "runs/r/data/file.jsonl"
+    file.write_text(file.read_text().replace("It is 3.", "It is 4."))
+    assert [one.link for one in verified(bundle).mismatches] == ["data rows"]
+    seal_again(bundle)
+    found = verify_bundle(open_bundle(bundle), share=0.01, model=tmp_path / "tiny")
+    assert {one.link for one in found.mismatches} == {"data"}
+
+
+def test_on_another_processor_weights_may_be_apart_as_far_as_was_measured(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "arithmetic", lambda: {"processor": "another"})
+    found = verified(bundle)
+    assert found.holds, found.mismatches
+    assert "distance" in {link.link: link.how for link in found.links}["update"]
+    forged = copy_of(bundle, tmp_path / "forged")
+    forge_weight(forged, random.Random(1), by=0.05)
+    seal_again(forged)
+    assert {one.link for one in verified(forged).mismatches} & {"update", "tokens"}
+
+
+def test_a_share_beyond_the_whole_is_refused(bundle: Path) -> None:
+    for share in (0.0, 1.1, -1.0):
+        with pytest.raises(ConfigError, match="a share above 0, at most 1"):
+            verified(bundle, share)
 
 
 def test_the_command_verifies_a_version_on_record_and_an_archive_elsewhere(

@@ -171,6 +171,13 @@ function tell(token) {
   facts.value = parts.join('   ') + `   turn ${turn + 1}`
 }
 box?.addEventListener('pointerover', event => { if (event.target.data) tell(event.target) })
+// A click chooses the token from which another version is asked.
+box?.addEventListener('click', event => {
+  const form = document.querySelector('#another form'), token = event.target.data
+  if (!form || !token?.mask) return
+  form.elements.token.value = token.at
+  form.elements.thread.value = event.target.closest('.chunk').dataset.thread
+})
 box?.addEventListener('keydown', event => {
   const by = {ArrowRight: 1, ArrowLeft: -1}[event.key]
   if (!by) return

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from loomrl.config.suite import LoggedReturn
 from loomrl.errors import ConfigError
@@ -27,6 +28,11 @@ class BenchmarkScores:
     """Kind of failure → count."""
     examples: Sequence[Example] = ()
     """Tasks that the challenger did not solve."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the checks follow from, as plain JSON values."""
+        told = ("benchmark", "families", "challenger", "baseline", "failures")
+        return {name: value for name, value in asdict(self).items() if name in told}
 
     @property
     def pairs(self) -> list[tuple[str, tuple[float, float]]]:
