@@ -15,9 +15,7 @@ from transformers import LlamaForCausalLM
 
 from loomrl.algorithms.language.build import build_reading
 from loomrl.config import Architecture, DataSelection, Experiment, LanguagePolicy, Sampling
-from loomrl.config.suite import LanguageSuite
 from loomrl.errors import ConfigError, DataError
-from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.logged import check_logged_sessions, usable_rows
 from loomrl.experiments.gate.party import Party, find_parties
 from loomrl.feedback.dataset import freeze
@@ -33,6 +31,7 @@ from loomrl.store import open_store
 from loomrl.store.datasets import read_rows
 from loomrl.types import End, Message, Reward, Source, Task, Tokens, Trajectory, Turn
 from tests.algorithms.language_support import QUIET
+from tests.command_line import typed_json
 from tests.feedback.served_support import ENDPOINT, reward, store, url
 from tests.feedback.test_dataset import fill, session, version
 from tests.release.gate_support import suite
@@ -384,27 +383,13 @@ def test_settings_that_callers_gave_are_kept_with_the_session() -> None:
 
 
 @QUIET
-def test_verdict_is_refused_by_logs_though_the_suite_passes(production: Production) -> None:
-    asked = LanguageSuite.parse(
-        {
-            "name": "open",
-            "version": "1.0.0",
-            "benchmarks": [
-                {
-                    "environment": {"id": "Math", "families": ["arithmetic.sum"], "settings": {"max_steps": 1}},
-                    "levels": [1],
-                    "episodes": 4,
-                }
-            ],
-            "regression": None,
-            "max_tokens": 2,
-        }
-    )
-    served = str(production.folder / SERVED)
-    with open_store(url(production.folder)) as db:
-        verdict = judge_version(production.candidate, served, asked, db, logged=production.dataset)
-        failed = [each["name"] for each in verdict.report["checks"] if each["state"] == "failed"]
-        assert failed == [f"logged {production.dataset}"]
-        assert verdict.outcome == "refused"
-        with pytest.raises(ConfigError, match="--against"):
-            judge_version(production.candidate, None, asked, db, logged=production.dataset)
+def test_command_refuses_by_logs_what_the_suite_lets_pass(production: Production) -> None:
+    words = ["gate", production.candidate, "--logged", production.dataset, "--store", url(production.folder)]
+    small = ["benchmarks.0.episodes=4", "benchmarks.0.at_least=null", "regression=null", "safety={}", "cost=null"]
+    words += ["--suite", "language_tiny", *small, "max_tokens=2"]
+    verdict = typed_json(*words, "--against", str(production.folder / SERVED), code=1)
+    assert verdict["outcome"] == "refused"
+    failed = [each["name"] for each in verdict["checks"] if each["state"] == "failed"]
+    assert failed == [f"logged {production.dataset}"]
+    with pytest.raises(ConfigError, match="--against"):
+        typed_json(*words)
