@@ -454,6 +454,8 @@ class _RunCheck:
         link = self._link("verdict")
         link.unit = "tasks"
         model = self.bundle.folder / "model"
+        if not self.bundle.evidence.verdicts:
+            link.unchecked = "no verdict is on record"
         for verdict in self.bundle.evidence.verdicts:
             if not (model / "config.json").is_file():
                 link.unchecked = "the version's model is not in the bundle as a whole"

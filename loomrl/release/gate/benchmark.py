@@ -31,8 +31,13 @@ class BenchmarkScores:
 
     def as_dict(self) -> dict[str, Any]:
         """What the checks follow from, as plain JSON values."""
-        told = ("benchmark", "families", "challenger", "baseline", "failures")
-        return {name: value for name, value in asdict(self).items() if name in told}
+        return {
+            "benchmark": self.benchmark,
+            "families": list(self.families),
+            "challenger": list(self.challenger),
+            "baseline": None if self.baseline is None else list(self.baseline),
+            "failures": dict(self.failures),
+        }
 
     @property
     def pairs(self) -> list[tuple[str, tuple[float, float]]]:
