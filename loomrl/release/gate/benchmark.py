@@ -30,7 +30,7 @@ class BenchmarkScores:
     """Tasks that the challenger did not solve."""
 
     def as_dict(self) -> dict[str, Any]:
-        """What the checks follow from, as plain JSON values."""
+        """The input of the checks, as plain JSON values."""
         return {
             "benchmark": self.benchmark,
             "families": list(self.families),
