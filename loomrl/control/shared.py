@@ -54,7 +54,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
 
     The step after a world's end ignores its actions and begins the next episode, with reward 0. World w of a seed is
     `create()` reset with `seed + w`. Agents may leave before the others and come later: `info["absent"]` marks the
-    places where nobody acts in the next step. They show the agent's last observation and earn 0.
+    places without an action in the next step. They show the agent's last observation and earn 0.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}  # noqa: RUF012 - Gymnasium's declaration
