@@ -1,4 +1,4 @@
-"""What the last bits of a computation depend on, beside its inputs."""
+"""The machine and libraries that the last bits of a result depend on."""
 
 import platform
 from pathlib import Path

@@ -168,7 +168,7 @@ def _tasks(experiment: AnyExperiment) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class PlayedPairs:
-    """What two versions earned at the same tasks."""
+    """Results of two versions on the same tasks."""
 
     pairs: list[Pair]
     of: int

@@ -51,7 +51,7 @@ class Ends(NamedTuple):
     ended: NDArray[np.bool_]
     """Terminated or truncated."""
     idle: NDArray[np.bool_]
-    """Whether the step after it has no action."""
+    """True where the next step has no action."""
 
 
 class ArrayRunner(SingleAgentEnvRunner):

@@ -49,7 +49,7 @@ class RecordMismatch(NamedTuple):
 
 @dataclass(slots=True)
 class AgainTally:
-    """What was made again, and how near it came to the record."""
+    """Counts of the work repeated, and the largest deviation from the record."""
 
     attempts: int = 0
     tokens: int = 0
@@ -172,7 +172,7 @@ def play_again(
 
 
 def compare(made: Trajectory, recorded: Trajectory) -> Iterator[RecordMismatch]:
-    """What an attempt on record has otherwise than the same one played again."""
+    """The differences between a recorded attempt and its repetition."""
     if _timeless(made) == _timeless(recorded):
         return
     parts = {

@@ -63,7 +63,7 @@ def certify(
     made: Mapping[str, str],
     unreached: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:
-    """What was found and done, and what is true now; a ConfigError if a check fails."""
+    """The certificate's content; a ConfigError if a check fails."""
     plan = WeightPlan.of(forgetting.plan)
     checks = check(db, plan, made)
     failed = [name for name, passed in checks.items() if not passed]

@@ -1,4 +1,4 @@
-"""What taking people out of weights means: the versions that learnt from them, and the updates to make again."""
+"""The plan for removing people from weights: the versions that learnt from them, and the updates to replay."""
 
 import json
 import math
@@ -68,7 +68,7 @@ class Replay:
     rows: int
     tokens: int
     seconds: float | None
-    """What the updates took that are made again; None if it is not on record."""
+    """Seconds that the original updates took; None if not on record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

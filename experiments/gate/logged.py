@@ -160,7 +160,7 @@ class _Scorer:
         self.context = choice.context
 
     async def logprobs(self, ids_T: NDArray[np.int32], temperature: float) -> NDArray[np.float64]:
-        """That of each token, 0 for the first, which has none."""
+        """The log-probability of each token; 0 for the first, which has none."""
         from loomrl.inference.engine import Request
 
         voice = self._voice

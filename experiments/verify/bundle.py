@@ -29,7 +29,7 @@ AGAIN = "Export it again with `loomrl policies export VERSION FOLDER --evidence`
 
 @dataclass(frozen=True, kw_only=True)
 class RunEvidence:
-    """What is on record of one run of the lineage. Its files are below `runs/RUN`."""
+    """The record of one run of the lineage. Its files are below `runs/RUN`."""
 
     run: Run
     begun: list[dict[str, Any]]
@@ -52,7 +52,7 @@ class RunEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class LineageEvidence:
-    """What is on record of a version and its lineage."""
+    """The record of a version and its lineage."""
 
     version: str
     runs: list[RunEvidence]
@@ -77,7 +77,7 @@ class EvidenceBundle:
 
     @cached_property
     def evidence(self) -> LineageEvidence:
-        """What is on record of the version and its lineage."""
+        """The record of the version and its lineage."""
         try:
             return EVIDENCE.validate_json((self.folder / RECORD).read_bytes())
         except (OSError, ValidationError) as error:

@@ -37,7 +37,7 @@ from loomrl.store.verdicts import VERDICTS
 from loomrl.types import PolicyVersion, Trajectory
 
 SECRETS = Secrets(("key", "password"))
-"""What is never exported."""
+"""Values that are never exported."""
 TAR = ".tar"
 
 

@@ -62,7 +62,7 @@ LINKS = {
 
 @dataclass(slots=True)
 class LinkReport:
-    """What was checked of one link of one run."""
+    """The checks of one link of one run."""
 
     run: str
     link: str
@@ -76,7 +76,7 @@ class LinkReport:
 
 @dataclass(kw_only=True)
 class RecordVerification:
-    """What was checked of a bundle, and what was found."""
+    """The checks of a bundle, and their findings."""
 
     version: str
     root: str
@@ -450,10 +450,12 @@ class _RunCheck:
             )
 
     def _verdicts(self) -> Iterator[RecordMismatch]:
-        """What the gate said of the version."""
+        """Mismatches between the gate's verdict on record and the same comparison repeated."""
         link = self._link("verdict")
         link.unit = "tasks"
         model = self.bundle.folder / "model"
+        if not self.bundle.evidence.verdicts:
+            link.unchecked = "no verdict is on record"
         for verdict in self.bundle.evidence.verdicts:
             if not (model / "config.json").is_file():
                 link.unchecked = "the version's model is not in the bundle as a whole"

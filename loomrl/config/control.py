@@ -90,7 +90,7 @@ class ControlAlgorithm(Config):
     @model_validator(mode="before")
     @classmethod
     def _rest_of_the_network_is_the_algorithms(cls, given: Any) -> Any:
-        """What is left out of `network` is as in this algorithm's own, which may differ from another's."""
+        """Settings left out of `network` keep this algorithm's own defaults, which differ between algorithms."""
         if not isinstance(given, Mapping) or not isinstance(given.get("network"), Mapping):
             return given
         return {**given, "network": merge(cls.model_fields["network"].default.model_dump(), given["network"])}

@@ -41,9 +41,9 @@ LANGUAGE_SHAPES = (
     *(f"algorithm.{name}" for name in ("model", "warm_start", "optimizer.states", "kl.teacher")),
     *(f"algorithm.{name}" for name in ("experts", "expert_rank", "critics", "shown")),
 )
-"""What a checkpoint's state has the shape of, or what only the beginning of a run reads."""
+"""Settings that fix the shape of a checkpoint's state, or are read only when a run begins."""
 BUILT_FROM = ("seed", "curriculum", "environments")
-"""What a model that is built is made from, beside `algorithm`."""
+"""Settings, beside `algorithm`, from which a new model is built."""
 FREE = ("algorithm.model.recompute", "algorithm.curiosity.coefficient", "rewards.parts.*.weight")
 """Below a shape, but free."""
 

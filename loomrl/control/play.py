@@ -258,7 +258,7 @@ def _acts_on(over_N: NDArray[np.bool_], state: MemoryState | None) -> NDArray[np
 def _restart(
     limit: StepLimit, overdue_N: NDArray[np.bool_], over_N: NDArray[np.bool_], state: MemoryState | None
 ) -> tuple[Any, NDArray[np.bool_]]:
-    """What `StepLimit.restart` returns, after the memory of these episodes is gone."""
+    """Like `StepLimit.restart`, and the memory of these episodes is forgotten."""
     if state is not None:
         state.forget(overdue_N)
     return limit.restart(overdue_N, over_N)

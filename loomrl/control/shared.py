@@ -54,7 +54,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
 
     The step after a world's end ignores its actions and begins the next episode, with reward 0. World w of a seed is
     `create()` reset with `seed + w`. Agents may leave before the others and come later: `info["absent"]` marks the
-    places where nobody acts in the next step. They show the agent's last observation and earn 0.
+    places without an action in the next step. They show the agent's last observation and earn 0.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}  # noqa: RUF012 - Gymnasium's declaration
@@ -172,7 +172,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         self._over_W[w] = not self._present_WA[w].any()
 
     def _told(self, w: int, what: str, told: Told, names: Sequence[str] | None = None) -> dict[str, Any]:
-        """What the world tells about these agents, by default about those that are there."""
+        """The world's values for these agents, by default for those that are there."""
         if names is None:
             names = [name for name, is_there in zip(self.agents, self._present_WA[w], strict=True) if is_there]
         missing = [name for name in names if name not in told]

@@ -35,7 +35,7 @@ class GameResult(NamedTuple):
     opponent: str
     """Its name among the ratings."""
     is_first: bool
-    """Whether the policy had the first seat."""
+    """True if the policy had the first seat."""
     points: float
     """The policy's: 1 for a win, 0.5 for a draw."""
 
@@ -72,7 +72,7 @@ class Table:
 
     @property
     def waits(self) -> bool:
-        """Whether it is the opponent's turn."""
+        """True if it is the opponent's turn."""
         return not self.is_over and self.game.agent_selection != self.me
 
 

@@ -19,7 +19,7 @@ from loomrl.errors import ConfigError, EpisodeError
 
 ABSENT = "absent"
 """Key in `info`, of `reset` and of every `step` of a vector environment with places that may be empty: true for each
-place where nobody acts in the next step, because the episode ended or no agent is there."""
+place without an action in the next step, because the episode ended or no agent is there."""
 MODE = "autoreset_mode"
 FINAL = "final_obs"
 """Key in `info` for the last observations of episodes, where the step that ends them shows the next ones' first."""

@@ -1,4 +1,4 @@
-"""What another version would have said at a place of a recorded conversation, from the very ids that were on record."""
+"""Another version's answer at a place of a recorded conversation, from the recorded token ids."""
 
 import asyncio
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class TokenPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """What was said from a token on, and what the other version says there."""
+    """The recorded text from a token on, and the other version's."""
 
     version: str
     thread: int
@@ -103,7 +103,7 @@ def _numbers(starts: list[int], *, of: str = "turn") -> str:
 def continue_from(
     place: TokenPlace, trajectory: Trajectory, what: str, db: LoomDB, *, temperature: float = 0.0, seed: int = 0
 ) -> Continuation:
-    """What the version `RUN/STEP` says from a place on: its answer to the recorded ids before."""
+    """The answer of version `RUN/STEP` to the recorded ids before a place."""
     source = source_of(what, db)
     if source.kind != "language":
         raise ConfigError(f"policy {what!r} is one of control: it says nothing.")

@@ -38,7 +38,8 @@ def run(folder: Path, updates: int, *, unsaved: int = 0, **changes: Any) -> Ran:
     told: list[dict[str, float]] = []
     algo.listen = lambda done, metrics: told.append(dict(metrics))
     cached: list[bool] = []
-    past = algo.env_runner_group.local_env_runner._past_engines
+    runner = algo.env_runner_group.local_env_runner
+    past = () if runner is None else runner._past_engines
     update = algo._update
 
     def watched(*args: Any, **words: Any) -> Any:

@@ -30,9 +30,14 @@ class BenchmarkScores:
     """Tasks that the challenger did not solve."""
 
     def as_dict(self) -> dict[str, Any]:
-        """What the checks follow from, as plain JSON values."""
-        told = ("benchmark", "families", "challenger", "baseline", "failures")
-        return {name: value for name, value in asdict(self).items() if name in told}
+        """The input of the checks, as plain JSON values."""
+        return {
+            "benchmark": self.benchmark,
+            "families": list(self.families),
+            "challenger": list(self.challenger),
+            "baseline": None if self.baseline is None else list(self.baseline),
+            "failures": dict(self.failures),
+        }
 
     @property
     def pairs(self) -> list[tuple[str, tuple[float, float]]]:
