@@ -17,7 +17,16 @@ from loomrl.errors import ArtifactError, ConfigError, did_you_mean
 from loomrl.load import dump, parse_assignments
 from loomrl.schema import Difference, differences, merge
 from loomrl.store import LoomDB
-from loomrl.store.runs import POLICIES, RUNS, Run, code_revision, load_experiment, record_fork, refuse_forgotten
+from loomrl.store.runs import (
+    POLICIES,
+    RUNS,
+    Run,
+    code_revision,
+    load_experiment,
+    record_fork,
+    refuse_forgotten,
+    refuse_other_fork,
+)
 from loomrl.types import PolicyVersion
 
 
@@ -75,15 +84,6 @@ def _refuse_equal(word: str, found: Sequence[Difference], run: str) -> None:
 def begin_fork(db: LoomDB, version: PolicyVersion, experiment: AnyExperiment, *, run: str) -> None:
     """Share the version's checkpoint with a run of this id, and put the run on record. May be repeated."""
     parent = RUNS.require(db, version.run)
-    artifacts = open_artifacts(experiment.artifact_url)
-    file = "course.json" if isinstance(experiment, ControlExperiment) else "line.json"
-    data = artifacts.get_file(version.url, file)
-    if data is None:
-        raise ArtifactError(f"the checkpoint {version.url!r} has no {file}: it is none of a run. Fork another step.")
-    state = _state(json.loads(data), version, experiment, run=run)
-    _share_league(artifacts, state, run)
-    artifacts.derive(state["url"], version.url, {file: json.dumps(state).encode()})
-    changed = differences(load_experiment(parent).plain, experiment.plain)
     fork = Run(
         id=run,
         name=experiment.name,
@@ -95,6 +95,16 @@ def begin_fork(db: LoomDB, version: PolicyVersion, experiment: AnyExperiment, *,
         parent_policy=version.id,
         started_at=time.time(),
     )
+    refuse_other_fork(db, fork)
+    artifacts = open_artifacts(experiment.artifact_url)
+    file = "course.json" if isinstance(experiment, ControlExperiment) else "line.json"
+    data = artifacts.get_file(version.url, file)
+    if data is None:
+        raise ArtifactError(f"the checkpoint {version.url!r} has no {file}: it is none of a run. Fork another step.")
+    state = _state(json.loads(data), version, experiment, run=run)
+    _share_league(artifacts, state, run)
+    artifacts.derive(state["url"], version.url, {file: json.dumps(state).encode()})
+    changed = differences(load_experiment(parent).plain, experiment.plain)
     record_fork(db, fork, {path: now for path, _, now in changed})
 
 

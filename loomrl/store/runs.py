@@ -142,15 +142,21 @@ def record_fork(db: LoomDB, run: Run, changed: Mapping[str, str | None]) -> None
     with db.write() as connection:
         POLICIES.require(connection, run.parent_policy)
         refuse_forgotten(connection, run.parent_policy)
-        before = RUNS.find(connection, run.id)
-        if before is None:
+        refuse_other_fork(connection, run)
+        if RUNS.find(connection, run.id) is None:
             connection.execute(insert(RUNS.table).values(**RUNS.row(run)))
             record(connection, FORKED, run.id, {"from": run.parent_policy, "changed": changed}, at=run.started_at)
-        elif (before.parent_policy, before.experiment) != (run.parent_policy, run.experiment):
-            raise StoreError(
-                f"run {run.id!r} is on record and is not this fork of {run.parent_policy}. Name another --run; to "
-                f"continue that one: `loomrl train --resume --run {run.id}`."
-            )
+
+
+def refuse_other_fork(source: Source, run: Run) -> None:
+    """A StoreError if another run than this fork is on record under its id."""
+    before = RUNS.find(source, run.id)
+    if before is None or (before.parent_policy, before.experiment) == (run.parent_policy, run.experiment):
+        return
+    raise StoreError(
+        f"run {run.id!r} is on record and is not this fork of {run.parent_policy}. Name another --run; to "
+        f"continue that one: `loomrl train --resume --run {run.id}`."
+    )
 
 
 def changed_in_fork(source: Source, run: str) -> Mapping[str, str | None] | None:

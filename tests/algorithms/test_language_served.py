@@ -90,7 +90,8 @@ def test_every_algorithm_learns_from_what_was_served_and_says_from_what(producti
         tree = lineage(db, f"once-{kind}/{len(history)}")
         assert tree["ancestors"][-1]["id"] == "r/0"
         assert tree["made_from"]["run"]["parent_policy"] == "r/0"
-        assert tree["made_from"]["data"] == {"dataset": made.id, "sha256": made.sha256, "updates": len(history)}
+        learnt = {"dataset": made.id, "sha256": made.sha256, "updates": len(history)}
+        assert learnt.items() <= tree["made_from"]["data"].items()
         assert f"once-{kind}/{len(history)}" in list_policies_trained_on(db, made.id)
 
 
