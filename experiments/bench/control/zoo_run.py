@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium.wrappers import DtypeObservation
 
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import open_environment
@@ -86,7 +87,10 @@ def _open_sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> tuple[Any,
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     def make() -> Any:
-        return Monitor(open_environment(experiment.environment, experiment.environment.settings))
+        made = open_environment(experiment.environment, experiment.environment.settings)
+        if peer.get("normalize"):  # its rollout buffer would cast normalised observations to the space's integers
+            made = DtypeObservation(made, np.float32)
+        return Monitor(made)
 
     environments: Any = DummyVecEnv([make] * peer.get("environments", 1))
     settings = {name: _schedule(value) for name, value in peer.get("settings", {}).items()}
