@@ -190,18 +190,20 @@ def _play(db: LoomDB, experiment: AnyExperiment, pair: Sequence[PolicyVersion], 
 def _play_control(db: LoomDB, experiment: ControlExperiment, names: Sequence[str], is_enough: Looks) -> PlayedPairs:
     settings = experiment.evaluation
     policies = [find_acts(name, experiment.judged_in.settings, db)[1] for name in names]
+    agents = agents_in(experiment.judged_in, experiment.judged_in.settings)
     pairs: list[Pair] = []
     while len(pairs) < settings.episodes and not is_enough(pairs):
         count = min(AT_ONCE, settings.episodes - len(pairs))
         seed = seed_of(experiment) + len(pairs)
-        pairs += zip(*(_episodes(policy, experiment, count, seed=seed) for policy in policies), strict=True)
+        pairs += zip(
+            *(_episodes(policy, experiment, count, agents=agents, seed=seed) for policy in policies), strict=True
+        )
     return PlayedPairs(pairs, settings.episodes)
 
 
-def _episodes(policy: Any, experiment: ControlExperiment, count: int, *, seed: int) -> list[float]:
+def _episodes(policy: Any, experiment: ControlExperiment, count: int, *, agents: int, seed: int) -> list[float]:
     """The return of one episode in each environment, over its agents."""
     choice = experiment.judged_in
-    agents = agents_in(choice, choice.settings)
     with closing(open_environments(choice, count * agents, choice.settings)) as environments:
         found = play(policy, environments, count * agents, seed=seed, max_steps=experiment.evaluation.max_steps)
     returns = np.zeros(count * agents)

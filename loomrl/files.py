@@ -7,6 +7,7 @@ the process's, and what a user exports to a place of their own choice follows it
 import atexit
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
@@ -32,6 +33,12 @@ def write_whole(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     draft.write_bytes(content)
     draft.replace(file)
+
+
+def file_hash(file: Path) -> str:
+    """SHA-256 of a file."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def make_private(folder: Path) -> None:

@@ -321,7 +321,6 @@ class RunAgain:
         *,
         updates: Callable[[int], list[Trajectory]],
         leased: Callable[[int], Sequence[str]],
-        report: Callable[[int], None] = lambda update: None,
     ) -> Iterator[RecordMismatch]:
         """Make the updates from one checkpoint to the next one again, and all that belongs to them."""
         try:
@@ -333,7 +332,6 @@ class RunAgain:
         end = int(json.loads((last / "line.json").read_text())["done"])
         while self.algo.done < end:
             update = self.algo.done
-            report(update)
             try:
                 groups = yield from self._groups(update, updates(update), leased(update))
                 self.algo.remake(groups)

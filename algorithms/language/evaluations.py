@@ -88,10 +88,10 @@ class Evaluations:
         assert self.trial is not None, "there are environments"
         if (version, way) not in self._attempts:
             self._attempts = {known: made for known, made in self._attempts.items() if known[0] == version}
-            self._attempts[version, way] = self.trial(*self.asked(version, way))
+            self._attempts[version, way] = self.trial(*self.plan(version, way))
         return self._attempts[version, way]
 
-    def asked(self, version: int, way: Way) -> tuple[str, EvaluationConfig, Sampling]:
+    def plan(self, version: int, way: Way) -> tuple[str, EvaluationConfig, Sampling]:
         """Name, settings and sampling of this evaluation."""
         sampling = self.sampling
         settings = self.settings

@@ -19,10 +19,10 @@ from loomrl.release.ledger import latest
 from loomrl.run.version import has_checkpoint, hashes_of
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import list_endpoints
-from loomrl.store.forgettings import Forgetting, find_learners, find_rows, named_policies, version_named
+from loomrl.store.forgettings import Forgetting, find_learners, find_rows, named_policies
 from loomrl.store.policies import lineage
 from loomrl.store.releases import RELEASES
-from loomrl.store.runs import POLICIES, code_revision
+from loomrl.store.runs import POLICIES, code_revision, served_version
 from loomrl.types import Stage
 
 FORMAT = "loomrl forgetting 1"
@@ -111,7 +111,7 @@ def check(db: LoomDB, plan: WeightPlan, made: Mapping[str, str]) -> dict[str, bo
     theirs = {id for id, rows in find_rows(db, plan.trajectories).items() if any(row.part == "train" for row in rows)}
     new = [POLICIES.require(db, version) for version in made.values()]
     behind = {one["id"] for version in new for one in lineage(db, version.id)["ancestors"]}
-    named = {version_named(db, key) for key in named_policies(db).values()}
+    named = {served_version(db, key) for key in named_policies(db).values()}
     return {
         "the versions made again learnt from data sets without their rows": not any(
             version.data.get("dataset") in theirs for version in new

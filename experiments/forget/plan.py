@@ -22,8 +22,8 @@ from loomrl.run.version import file_of, has_checkpoint
 from loomrl.store import LoomDB
 from loomrl.store.datasets import DatasetRow, find_dataset, identified, read_rows, record_dataset
 from loomrl.store.endpoints import list_endpoints
-from loomrl.store.forgettings import MOST, find_learners, find_rows, spoken, version_named
-from loomrl.store.runs import POLICIES, RUNS, Run, load_experiment
+from loomrl.store.forgettings import MOST, find_learners, find_rows, spoken
+from loomrl.store.runs import POLICIES, RUNS, Run, load_experiment, served_version
 from loomrl.store.sessions import person_hash
 from loomrl.store.view.metrics import read_metrics
 from loomrl.telemetry.metric import PHASES
@@ -130,7 +130,7 @@ def _served(db: LoomDB, learnt: Collection[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for endpoint in list_endpoints(db):
         for arm in endpoint.arms:
-            version = version_named(db, arm.policy)
+            version = served_version(db, arm.policy)
             if version not in learnt:
                 continue
             if arm is not endpoint.stable:

@@ -12,6 +12,7 @@ from loomrl.experiments.algorithms import ray_for
 from loomrl.experiments.forget.plan import STATE, Replay, WeightPlan, substitute
 from loomrl.experiments.kinds import open_training
 from loomrl.experiments.training import metrics_kept
+from loomrl.run.fork import inherit_progress
 from loomrl.run.record import run_folder
 from loomrl.run.version import copied
 from loomrl.store import LoomDB
@@ -76,16 +77,11 @@ def _begin_at(experiment: AnyExperiment, replay: Replay, db: LoomDB) -> None:
     checkpoints = Checkpoints(open_artifacts(experiment.artifact_url), replay.into)
     if checkpoints.stored():
         return
-    folder = copied(POLICIES.require(db, f"{replay.run}/{replay.start}"), db)
+    version = POLICIES.require(db, f"{replay.run}/{replay.start}")
+    folder = copied(version, db)
     try:
-        state = json.loads((folder / STATE).read_text())
-        state |= {
-            "run": replay.into,
-            "experiment": experiment.sha256,
-            "parent": replay.parent,
-            "kept": {"last": replay.start, "best": replay.start},
-            "best": state["best"] if state["kept"].get("best") == replay.start else None,
-        }
+        theirs = json.loads((folder / STATE).read_text())
+        state = inherit_progress(theirs, version, experiment, run=replay.into) | {"parent": replay.parent}
         if "data" in state:
             assert experiment.data is not None
             assert experiment.data.dataset is not None

@@ -29,9 +29,9 @@ from loomrl.store.forgettings import (
     finish_forgetting,
     open_forgettings,
     retire_learners,
-    version_named,
 )
 from loomrl.store.releases import RELEASES
+from loomrl.store.runs import served_version
 from loomrl.store.sessions import person_hash
 
 
@@ -90,7 +90,7 @@ def carry_out(db: LoomDB, store_url: str, forgetting: Forgetting, wish: Wish) ->
 
 def release_instead(db: LoomDB, endpoint: str, old: str, new: str, wish: Wish) -> None:
     """Release the version that was made again to an endpoint, and follow the release to its end."""
-    while version_named(db, show_endpoint(db, endpoint).stable.policy) == old:
+    while served_version(db, show_endpoint(db, endpoint).stable.policy) == old:
         release = _latest_release(db, endpoint)
         if release is None or release.challenger != new or not release.passage.is_open:
             request = ReleaseRequest(

@@ -98,7 +98,7 @@ def _session(
     if attempt is None:
         left["deleted since"] += 1
         return None
-    reward = row.reward if row.reward is not None else _told_reward(attempt)
+    reward = row.reward if row.reward is not None else _reported_reward(attempt)
     asked = _temperature(attempt, own)
     threads = [_thread(turns) for turns in attempt.sequences]
     known = tuple(one for one in threads if one is not None)
@@ -121,8 +121,8 @@ def _session(
     return ServedSession(known, min(max(reward, 0.0), 1.0), asked)
 
 
-def _told_reward(attempt: Trajectory) -> float | None:
-    """The reward that a caller told at the session's end."""
+def _reported_reward(attempt: Trajectory) -> float | None:
+    """The reward that a caller reported at the session's end."""
     return attempt.reward.total if attempt.reward.parts else None
 
 

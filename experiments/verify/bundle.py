@@ -1,6 +1,5 @@
 """A bundle of evidence: a folder, or one `.tar`, with a manifest of every file's size and SHA-256."""
 
-import hashlib
 import json
 import re
 import tarfile
@@ -13,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from loomrl.errors import DataError
-from loomrl.files import scratch
+from loomrl.files import file_hash, scratch
 from loomrl.hub.codec import decode, split
 from loomrl.store.policies import Evaluation
 from loomrl.store.runs import Run
@@ -73,7 +72,7 @@ class EvidenceBundle:
     @property
     def root(self) -> str:
         """SHA-256 of the manifest, which names every file by hash: compare it with what the maker published."""
-        return hash_of(self.folder / MANIFEST)
+        return file_hash(self.folder / MANIFEST)
 
     @cached_property
     def evidence(self) -> LineageEvidence:
@@ -92,7 +91,7 @@ class EvidenceBundle:
                 yield name, "is missing"
             elif file.stat().st_size != content["size"]:
                 yield name, f"has {file.stat().st_size} bytes, the manifest says {content['size']}"
-            elif hash_of(file) != content["sha256"]:
+            elif file_hash(file) != content["sha256"]:
                 yield name, "has another SHA-256 than the manifest says"
         for name in sorted(files_in(self.folder) - {*listed, MANIFEST}):
             yield name, "is not in the manifest"
@@ -130,7 +129,7 @@ def open_bundle(place: Path) -> EvidenceBundle:
 def seal_bundle(folder: Path, about: Mapping[str, Any]) -> None:
     """Write the manifest of all files in a folder."""
     names = sorted(files_in(folder) - {MANIFEST})
-    files = {name: {"size": (folder / name).stat().st_size, "sha256": hash_of(folder / name)} for name in names}
+    files = {name: {"size": (folder / name).stat().st_size, "sha256": file_hash(folder / name)} for name in names}
     text = json.dumps({"format": FORMAT, **about, "files": files}, indent=1)
     (folder / MANIFEST).write_text(text)
 
@@ -159,12 +158,6 @@ def check_name(name: str, place: Path) -> None:
     """A DataError for a name that could lead out of the bundle."""
     if not _NAME.fullmatch(name) or ".." in name.split("/"):
         raise DataError(f"{place}: file name {name!r:.100} leads out of the bundle, or has odd characters. {AGAIN}")
-
-
-def hash_of(file: Path) -> str:
-    """SHA-256 of a file."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def read_json(file: Path) -> dict[str, Any]:

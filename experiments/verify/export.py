@@ -18,11 +18,10 @@ from loomrl.experiments.verify.bundle import (
     LineageEvidence,
     RunEvidence,
     files_in,
-    hash_of,
     pack,
     seal_bundle,
 )
-from loomrl.files import scratch
+from loomrl.files import file_hash, scratch
 from loomrl.hub import Selection, open_hub
 from loomrl.hub.codec import encode
 from loomrl.run.version import copied, find_version
@@ -115,7 +114,7 @@ def _write_origin(experiment: Experiment, place: Path) -> dict[str, str]:
     if resolved.model.path is None:
         open_artifacts(experiment.artifact_url).get_folder(resolved.built_name, place / "origin")
         return {}
-    return {name: hash_of(resolved.origin / name) for name in sorted(files_in(resolved.origin))}
+    return {name: file_hash(resolved.origin / name) for name in sorted(files_in(resolved.origin))}
 
 
 def _write_checkpoints(experiment: Experiment, versions: list[PolicyVersion], place: Path) -> list[int]:

@@ -25,10 +25,10 @@ from loomrl.errors import ConfigError, DataError, LoomError
 from loomrl.evaluation.report import judge
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.commands.output import table
-from loomrl.experiments.verify.bundle import EvidenceBundle, RunEvidence, hash_of
+from loomrl.experiments.verify.bundle import EvidenceBundle, RunEvidence
 from loomrl.experiments.verify.verdict import VerdictAgain
 from loomrl.feedback.chat_file import read_chat_files
-from loomrl.files import scratch
+from loomrl.files import file_hash, scratch
 from loomrl.gym.held_out import list_left_out
 from loomrl.gym.memory import remembers
 from loomrl.gym.registry import snapshot_of
@@ -120,8 +120,13 @@ def verify_bundle(
 def _link_of(file: str) -> str:
     """The link that a file of the bundle is evidence of."""
     parts = file.split("/")
-    places = {"updates": "tokens and rewards", "checkpoints": "update", "judged": "evaluation", "data": "data rows"}
-    places |= {"origin": "origin"}
+    places = {
+        "updates": "tokens and rewards",
+        "checkpoints": "update",
+        "judged": "evaluation",
+        "data": "data rows",
+        "origin": "origin",
+    }
     if parts[0] in ("model", "adapter"):
         return "weights"
     return places.get(parts[2], "files") if len(parts) > 3 else "settings"
@@ -409,7 +414,7 @@ class _RunCheck:
     def _refuse_other_model(self, model: Path) -> None:
         wanted = self.entry.origin
         for name in wanted:
-            if not (model / name).is_file() or hash_of(model / name) != wanted[name]:
+            if not (model / name).is_file() or file_hash(model / name) != wanted[name]:
                 raise ConfigError(
                     f"--model {model}: {name} is not that of the model that run {self.run} began with "
                     f"(SHA-256 {wanted[name][:12]}). Give that model's folder."
@@ -491,7 +496,7 @@ class _RunCheck:
     ) -> Iterator[RecordMismatch]:
         """A report from its attempts, their tasks from the settings, and a share of the attempts themselves."""
         algo = again.algo
-        name, settings, sampling = algo.evaluations.asked(number, way)
+        name, settings, sampling = algo.evaluations.plan(number, way)
         where = f"{self.run}/{number}/{way}"
         known = {each.id: each for each in attempts if each.id.startswith(f"{self.run}/{name}/")}
         plans = algo.held_out(name, settings, sampling).plans

@@ -128,7 +128,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         self._over_W[w] = False
         if not self._present_WA[w].any():
             raise EpisodeError(f"world {w}: no agent is there when the episode begins. Let reset fill its `agents`.")
-        present = self._told(w, "observation", seen)
+        present = self._values(w, "observation", seen)
         first = next(iter(present.values()))  # shown of those that come later, and not looked at
         return [present.get(name, first) for name in self.agents], infos
 
@@ -140,7 +140,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
             {name: one for name, one, is_there in chosen if is_there}
         )
         paid, terminated, truncated = (
-            self._told(w, name, told)
+            self._values(w, name, told)
             for name, told in (("reward", rewards), ("terminated", terminated), ("truncated", truncated))
         )
         terminated_A, truncated_A = (
@@ -148,7 +148,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         )
         self._follow(w, terminated_A | truncated_A)
         acting = [name for name, is_there in zip(self.agents, acting_A | self._present_WA[w], strict=True) if is_there]
-        shown = self._told(w, "observation", seen, acting)
+        shown = self._values(w, "observation", seen, acting)
         return (
             [shown.get(name, last) for name, last in zip(self.agents, self._seen[w], strict=True)],
             [paid.get(name, 0.0) for name in self.agents],
@@ -171,7 +171,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         self._present_WA[w] = listed_A & ~self._left_WA[w]
         self._over_W[w] = not self._present_WA[w].any()
 
-    def _told(self, w: int, what: str, told: Told, names: Sequence[str] | None = None) -> dict[str, Any]:
+    def _values(self, w: int, what: str, told: Told, names: Sequence[str] | None = None) -> dict[str, Any]:
         """The world's values for these agents, by default for those that are there."""
         if names is None:
             names = [name for name, is_there in zip(self.agents, self._present_WA[w], strict=True) if is_there]

@@ -162,21 +162,19 @@ class TurnVector(VectorEnv[Any, Any, Any]):
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """The policy's move at every table, and the opponents' replies; games that are over begin anew."""
-        running = []
+        begun_N = np.array([table.is_over for table in self._tables])
         for table, action in zip(self._tables, iterate(self.action_space, actions), strict=True):
             if table.is_over:
                 self._begin(table)
                 continue
             table.earned = 0.0
             table.move(action)
-            running.append(table)
         self._move_opponents()
         for table in self._tables:
             if table.is_over:
                 self._results.append(
                     GameResult(table.opponent, table.me == table.game.possible_agents[0], _points(table))
                 )
-        begun_N = np.array([table not in running for table in self._tables])
         rewards_N = np.array([table.earned for table in self._tables])
         rewards_N[begun_N] = 0.0
         over_N = np.array([table.is_over for table in self._tables])

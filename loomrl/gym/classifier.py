@@ -19,6 +19,7 @@ from typing_extensions import override
 from loomrl.canonical import content_hash
 from loomrl.config.rewards import ClassifierPart
 from loomrl.errors import ConfigError, JudgeError, unknown
+from loomrl.files import file_hash
 from loomrl.gym.grade import AttemptJudge, Grade
 from loomrl.gym.judge import conversation
 from loomrl.gym.rubric import read_calibration
@@ -157,8 +158,7 @@ class ClassifierJudge(AttemptJudge):
         """Hash of the folder's files."""
         digest = hashlib.sha256()
         for file in sorted(each for each in Path(self._part.path).iterdir() if each.is_file()):
-            with file.open("rb") as opened:
-                digest.update(f"{file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
+            digest.update(f"{file.name} {file_hash(file)}\n".encode())
         return digest.hexdigest()
 
     @property

@@ -1,7 +1,6 @@
 """Models in GGUF files and inside Python packages, converted once into folders. Importing this loads no torch."""
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ from typing import Any, Literal
 
 from loomrl.artifacts import open_artifacts
 from loomrl.errors import ConfigError
-from loomrl.files import is_file, make_private
+from loomrl.files import file_hash, is_file, make_private
 from loomrl.process import free_memory
 
 GgufKind = Literal["f16", "q8_0"]
@@ -139,8 +138,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @cache
 def _hash(file: Path, size: int, changed_ns: int) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    return file_hash(file)
 
 
 def _convert(file: Path, folder: Path) -> None:

@@ -101,15 +101,19 @@ def begin_fork(db: LoomDB, version: PolicyVersion, experiment: AnyExperiment, *,
     data = artifacts.get_file(version.url, file)
     if data is None:
         raise ArtifactError(f"the checkpoint {version.url!r} has no {file}: it is none of a run. Fork another step.")
-    state = _state(json.loads(data), version, experiment, run=run)
+    state = inherit_progress(json.loads(data), version, experiment, run=run)
     _share_league(artifacts, state, run)
     artifacts.derive(state["url"], version.url, {file: json.dumps(state).encode()})
     changed = differences(load_experiment(parent).plain, experiment.plain)
     record_fork(db, fork, {path: now for path, _, now in changed})
 
 
-def _state(theirs: Mapping[str, Any], version: PolicyVersion, experiment: AnyExperiment, *, run: str) -> dict[str, Any]:
-    """The parent's progress as the fork's: no leases, no place in a hub, no reason to stop, no best version before."""
+def inherit_progress(
+    theirs: Mapping[str, Any], version: PolicyVersion, experiment: AnyExperiment, *, run: str
+) -> dict[str, Any]:
+    """The progress of a version's run, for a run that begins there: no leases, no place in a hub, no reason to stop, no
+    best version before.
+    """
     is_best = theirs["kept"].get("best") == version.number
     state = {
         **theirs,

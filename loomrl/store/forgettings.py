@@ -14,7 +14,7 @@ from loomrl.store.erasures import begin_erasure
 from loomrl.store.events import record
 from loomrl.store.log import Log, Source, fetch, slices, to_json
 from loomrl.store.policies import move_policy
-from loomrl.store.runs import POLICIES
+from loomrl.store.runs import POLICIES, served_version
 from loomrl.store.sessions import person_hash, sessions_of
 from loomrl.types import PolicyVersion, Stage
 
@@ -118,7 +118,7 @@ def retire_learners(db: LoomDB, forgetting: str, untouched: Mapping[str, int], *
     with db.write() as connection:
         found = find_learners(connection, untouched)
         for (endpoint, _), policy in named_policies(connection).items():
-            if version_named(connection, policy) in found:
+            if served_version(connection, policy) in found:
                 raise StoreError(
                     f"endpoint {endpoint!r} names {policy!r}, which learnt from a person who is being forgotten. "
                     f"Release another version (loomrl release VERSION --to {endpoint}), and repeat the command."
@@ -133,12 +133,3 @@ def retire_learners(db: LoomDB, forgetting: str, untouched: Mapping[str, int], *
 def named_policies(source: Source) -> dict[tuple[str, str], str]:
     """Endpoint and arm → the key of the policy behind it."""
     return {(endpoint.name, arm.name): arm.policy for endpoint in list_endpoints(source) for arm in endpoint.arms}
-
-
-def version_named(source: Source, key: str) -> str:
-    """The id of the version that a served policy's key stands for now; the key itself if it is none on record."""
-    run, _, follow = key.rpartition("@")
-    if follow not in ("newest", "best"):
-        return key
-    newest = POLICIES.latest(source, run=run, limit=1)
-    return newest[0].id if newest else key

@@ -165,11 +165,18 @@ def changed_in_fork(source: Source, run: str) -> Mapping[str, str | None] | None
     return None if forked is None else forked.data["changed"]
 
 
+def served_version(source: Source, key: str) -> str:
+    """The id of the version that a served policy's key stands for now; the key itself if it is none on record."""
+    run, _, follow = key.rpartition("@")
+    if follow not in ("newest", "best"):
+        return key
+    newest = POLICIES.latest(source, run=run, limit=1)
+    return newest[0].id if newest else key
+
+
 def refuse_forgotten(source: Source, policy: str) -> None:
     """A StoreError for a version, or a run that is followed, that learnt from a person who was forgotten since."""
-    run, _, follow = policy.rpartition("@")
-    newest = next(iter(POLICIES.latest(source, run=run, limit=1)), None) if follow in ("newest", "best") else None
-    version = POLICIES.find(source, policy) or newest
+    version = POLICIES.find(source, served_version(source, policy))
     if version is None or version.stage is not Stage.FORGOTTEN:
         return
     moves = EVENTS.select(subject=version.id).where(EVENTS.c.kind == "policy.moved")

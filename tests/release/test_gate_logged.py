@@ -26,7 +26,7 @@ from loomrl.release.gate.check import CheckState, GateCheck
 from loomrl.release.gate.logged import EFFECTIVE, LoggedSession, check_sessions, difference_of, value_of
 from loomrl.run.record import begin_run
 from loomrl.serving.call import Drawing
-from loomrl.serving.recording.trajectory import drawn_by_callers
+from loomrl.serving.recording.trajectory import callers_sampling
 from loomrl.store import open_store
 from loomrl.store.datasets import read_rows
 from loomrl.types import End, Message, Reward, Source, Task, Tokens, Trajectory, Turn
@@ -378,8 +378,8 @@ def test_sessions_that_the_candidate_learnt_from_are_left_out(store_url: str) ->
 
 def test_settings_that_callers_gave_are_kept_with_the_session() -> None:
     plain, cold = Drawing(), Drawing(temperature=0.0, top_p=1.0)
-    assert drawn_by_callers([plain, cold, plain]) == [{}, {"temperature": 0.0}]
-    assert drawn_by_callers([Drawing(top_p=0.5)]) == [{"top_p": 0.5}]
+    assert callers_sampling([plain, cold, plain]) == [{}, {"temperature": 0.0}]
+    assert callers_sampling([Drawing(top_p=0.5)]) == [{"top_p": 0.5}]
 
 
 @QUIET

@@ -104,7 +104,7 @@ def check_sessions(
     levels: list[Level] = ["session"]
     if any(len(one.ratios_A) > 1 for one in sessions):
         levels.append("answer")
-    told = f"{len(sessions)} sessions" + (f" ({_told(left_out)})" if left_out else "")
+    told = f"{len(sessions)} sessions" + (f" ({_describe_left_out(left_out)})" if left_out else "")
     rate = error_rate / len(levels)
     found = [difference_of(sessions, level, error_rate=rate) for level in levels if sessions]
     spoken = [one for one in found if one.effective >= EFFECTIVE]
@@ -154,5 +154,5 @@ def _least(terms_E: Floats, error_rate: float, *, floor: float = -1.0) -> float:
     return least_difference(terms_E, ones_E, -floor * ones_E, error_rate, bets)
 
 
-def _told(left_out: Mapping[str, int]) -> str:
+def _describe_left_out(left_out: Mapping[str, int]) -> str:
     return "left out: " + ", ".join(f"{count} {why}" for why, count in sorted(left_out.items()))

@@ -1,6 +1,5 @@
 """The origin of a served policy, as plain data: found in LoomDB before anything starts, opened in a replica."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from loomrl.config import (
     VllmServing,
 )
 from loomrl.errors import ArtifactError, ConfigError, unknown
-from loomrl.files import is_file
+from loomrl.files import file_hash, is_file
 from loomrl.inference.gguf import is_model, model_folder
 from loomrl.run.version import BASE, BASE_FILE, base_of, copied, experiment_of, file_of, find_version, latest_of
 from loomrl.store import LoomDB
@@ -65,7 +64,7 @@ class PolicySource:
             return ""
         folder = Path(self.folder)
         files = sorted(file for file in folder.rglob("*") if file.is_file())
-        return content_hash({str(file.relative_to(folder)): _sha256(file) for file in files})
+        return content_hash({str(file.relative_to(folder)): file_hash(file) for file in files})
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +214,6 @@ def _fetch_whole(version: PolicyVersion, db: LoomDB, *, trust_remote_code: bool)
 
         path = whole_model(checkpoint, trust_remote_code=trust_remote_code)
     return OpenFolder(path, version.id, version.number, copy=checkpoint.parent)
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _is_folder(text: str) -> bool:

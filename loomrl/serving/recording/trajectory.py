@@ -122,14 +122,14 @@ def _trajectory_of_calls(session: EndedSession, calls: Sequence[RecordedCall], s
                 "calls": [thread.names for thread in threads],
                 "seconds": round(sum(record.finished_at - record.started_at for record in records), 6),
                 "stopped": {f"{r.id}/{one.index}": one.rule for r in records for one in r.choices if one.rule},
-                "drawn": drawn_by_callers([record.drawing for record in records]),
+                "drawn": callers_sampling([record.drawing for record in records]),
             },
         ),
         threads=tuple(further),
     )
 
 
-def drawn_by_callers(drawings: Sequence[Drawing]) -> list[dict[str, float]]:
+def callers_sampling(drawings: Sequence[Drawing]) -> list[dict[str, float]]:
     """The settings of sampling that callers gave in place of the policy's own, each kind once."""
     found: list[dict[str, float]] = []
     for one in drawings:
