@@ -98,7 +98,8 @@ def attack(
     """
     import sys
 
-    from loomrl.gym.attack.run import attack_environment, file_of, keep
+    from loomrl.gym.attack.kept import file_of, keep
+    from loomrl.gym.attack.run import attack_environment
     from loomrl.gym.catalogue import make
     from loomrl.gym.task_mixture import resolve_id
     from loomrl.load import parse_assignments
@@ -110,12 +111,11 @@ def attack(
         settings,
         seconds=seconds,
         families=family or (),
-        learner="loomrl.experiments.attacker:learn",
         watch=lambda line: print(line, file=sys.stderr, flush=True),
     )
     file = file_of(environment)
     if report.findings:
-        keep(report, file)
+        keep(report.findings, file)
 
     def render(console: Console) -> None:
         console.print(str(report), markup=False, highlight=False)

@@ -52,7 +52,9 @@ def shape_of(actions: Sequence[str]) -> Shape:
 def _common(texts: Sequence[str]) -> str:
     """The beginning that all have."""
     first, last = min(texts), max(texts)
-    return first[: next((index for index, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))]
+    return first[
+        : next((index for index, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+    ]
 
 
 def normal(text: str) -> str:
