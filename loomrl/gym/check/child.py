@@ -77,6 +77,12 @@ async def _find_out(job: str, probe: CheckProbe) -> EnvironmentCheck:
     if job in JOBS:
         return await JOBS[job](probe)
     kind, _, name = job.partition(" ")
+    if kind == "attack":
+        from loomrl.gym.attack.hunt import hunt
+
+        return EnvironmentCheck(
+            job[:60], True, json.dumps(await hunt(probe.kind, probe.settings, json.loads(name), probe.tell))
+        )
     if kind == "hostile":
         return await hostile.check_text(probe, name)
     return await promise.check_opponent(probe, job)
