@@ -90,7 +90,6 @@ def attack(
         list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Settings of the environment.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=1, help="Time, on two cores.")] = 600.0,
-    family: Annotated[list[str] | None, typer.Option(help="Only this family; may be repeated.")] = None,
 ) -> None:
     """Attack an environment: search for reward without the task. Exit 1 if any is found.
 
@@ -110,7 +109,6 @@ def attack(
         id,
         settings,
         seconds=seconds,
-        families=family or (),
         watch=lambda line: print(line, file=sys.stderr, flush=True),
     )
     file = file_of(environment)
