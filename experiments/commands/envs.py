@@ -90,7 +90,6 @@ def attack(
         list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Settings of the environment.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=1, help="Time, on two cores.")] = 600.0,
-    family: Annotated[list[str] | None, typer.Option(help="Only this family; may be repeated.")] = None,
 ) -> None:
     """Attack an environment: search for reward without the task. Exit 1 if any is found.
 
@@ -98,7 +97,8 @@ def attack(
     """
     import sys
 
-    from loomrl.gym.attack.run import attack_environment, file_of, keep
+    from loomrl.gym.attack.kept import file_of, keep
+    from loomrl.gym.attack.run import attack_environment
     from loomrl.gym.catalogue import make
     from loomrl.gym.task_mixture import resolve_id
     from loomrl.load import parse_assignments
@@ -109,13 +109,11 @@ def attack(
         id,
         settings,
         seconds=seconds,
-        families=family or (),
-        learner="loomrl.experiments.attacker:learn",
         watch=lambda line: print(line, file=sys.stderr, flush=True),
     )
     file = file_of(environment)
     if report.findings:
-        keep(report, file)
+        keep(report.findings, file)
 
     def render(console: Console) -> None:
         console.print(str(report), markup=False, highlight=False)

@@ -147,9 +147,7 @@ class Errands(BaseEnvironment):
         rng = rng_of(self.task_or_random(task))
         self.wanted = rng.sample(self.things, 2)
         self.held: list[str] = []
-        return (
-            Message("user", f"Bring {self.wanted[0]} and {self.wanted[1]}: take THING, drop THING, finish."),
-        )
+        return (Message("user", f"Bring {self.wanted[0]} and {self.wanted[1]}: take THING, drop THING, finish."),)
 
     async def step(self, action):
         verb, _, thing = action.partition(" ")

@@ -16,9 +16,11 @@ from loomrl.gym.attack.shape import SPOILS, WHOLE, copies
 from loomrl.gym.attack.source import Source, read_source
 from loomrl.gym.attack.words import MARK, constants, execution_payloads
 from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.check.probe import CheckProbe, EnvironmentCheck
 from loomrl.named import named
 
 Tell = Callable[[str], None]
+Open = Callable[[Mapping[str, Any]], BaseEnvironment]
 SCREENS = (6, 18)
 """Tasks on which an attack is tried before it is confirmed."""
 CONFIRM = 60
@@ -50,7 +52,7 @@ class Hunt:
         if stage == "learn":
             return await self._learn(learner) if learner else []
         if stage == "execute":
-            return await self._execute()
+            return await self.execute()
         return await self.judge(self._candidates(stage))
 
     def _candidates(self, stage: str) -> Iterator[Attack]:
@@ -205,7 +207,7 @@ class Hunt:
             return finding
         return await self.confirm(replace(attack, moves=moves)) or finding
 
-    async def _execute(self) -> list[Finding]:
+    async def execute(self) -> list[Finding]:
         """Payloads that leave a mark where they are executed."""
         found = []
         for payload in execution_payloads():
@@ -276,7 +278,7 @@ _OPENED: dict[str, tuple[Family, list[Sample], Source]] = {}
 
 
 async def open_family(
-    kind: Callable[[Mapping[str, Any]], BaseEnvironment],
+    kind: Open,
     settings: Mapping[str, Any],
     name: str,
     clock: Clock,
@@ -319,7 +321,7 @@ async def open_family(
 
 
 async def hunt(
-    kind: Callable[[Mapping[str, Any]], BaseEnvironment],
+    kind: Open,
     settings: Mapping[str, Any],
     request: Mapping[str, Any],
     tell: Tell,
@@ -340,19 +342,26 @@ async def hunt(
     }
 
 
-async def replay(
-    kind: Callable[[Mapping[str, Any]], BaseEnvironment], settings: Mapping[str, Any], finding: Finding, tell: Tell
-) -> Finding | None:
-    """The finding again, if tasks of this moment still prove it."""
+async def replay(probe: CheckProbe, data: Mapping[str, Any]) -> EnvironmentCheck:
+    """The check that a kept finding is no longer proved."""
+    finding = Finding.read(data)
+    if finding.family not in probe.families:
+        return EnvironmentCheck("attacks", True, f"{finding.family!r} is no longer a family")
     clock = Clock(math.inf)
-    family, fresh, source = await open_family(kind, settings, finding.family, clock, tell)
-    work = Hunt(family, fresh, source, clock, tell)
+    family, fresh, source = await open_family(probe.kind, probe.settings, finding.family, clock, probe.tell)
+    work = Hunt(family, fresh, source, clock, probe.tell)
+    again: Finding | None
     if finding.rule == "graders":
-        return await _replay_graders(family, finding)
-    if finding.rule == "executed":
-        found = await work._execute()
-        return found[0] if found else None
-    return await work.confirm(finding.attack)
+        again = await _replay_graders(family, finding)
+    elif finding.rule == "executed":
+        again = next(iter(await work.execute()), None)
+    else:
+        again = await work.confirm(finding.attack)
+    if again is None:
+        return EnvironmentCheck("attacks", True, "no longer paid")
+    moves = ", ".join(repr(move)[:60] for move in finding.attack.moves[:3])
+    detail = f"{finding.family}: {finding.rule}, {finding.attack.kind} {moves} is paid {again.value:.2f}"
+    return EnvironmentCheck("attacks", False, detail)
 
 
 async def _replay_graders(family: Family, finding: Finding) -> Finding | None:

@@ -2,13 +2,11 @@
 
 import itertools
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from loomrl.errors import ConfigError
@@ -23,6 +21,9 @@ SILENCE_S = 45.0
 """A job that tries one attack for longer is killed, and goes on behind that attack."""
 DEATHS = 6
 """Deaths of a job's process before the rest of it is left out."""
+PROCESSES = 2
+LEARNER = "loomrl.experiments.attacker:learn"
+"""Named, because no module of this room may import what trains."""
 SHARES = {"spoil": 1.0, "more": 1.0, "blind": 3.0, "execute": 0.3, "learn": 3.0}
 """Parts of a family's time."""
 
@@ -68,7 +69,8 @@ def describe(finding: Finding) -> Iterator[str]:
     yield f"      attack    {attack.kind} {moves}"
     if finding.example:
         yield f"      example   level {level}, seed {seed}: {' ⏎ '.join(finding.example)[:160]!r}"
-    yield f"      paid      {finding.value:.2f} on {finding.tasks} fresh tasks, at least {finding.low:.2f}; allowed {finding.floor:.2f}"
+    figures = f"at least {finding.low:.2f}; allowed {finding.floor:.2f}"
+    yield f"      paid      {finding.value:.2f} on {finding.tasks} fresh tasks, {figures}"
     yield f"      remedy    {REMEDIES[finding.rule]}"
 
 
@@ -80,9 +82,7 @@ def attack_environment(
     settings: Mapping[str, Any] | None = None,
     *,
     seconds: float = 600.0,
-    jobs: int = 2,
     families: Sequence[str] = (),
-    learner: str = "",
     watch: Watch = lambda line: None,
 ) -> AttackReport:
     """Attack an environment for this long. Raises only if it cannot be created."""
@@ -92,9 +92,9 @@ def attack_environment(
     for family in families:
         if family not in environment.families:
             raise ConfigError(f"families={family!r}: {environment.name} has {', '.join(environment.families)}.")
-    work = _Work(Subject.of(environment), families or environment.families, seconds, learner, watch)
-    with ThreadPoolExecutor(jobs) as pool:
-        for done in [pool.submit(work.serve) for _ in range(jobs)]:
+    work = _Work(Subject.of(environment), families or environment.families, seconds, watch)
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        for done in [pool.submit(work.serve) for _ in range(PROCESSES)]:
             done.result()
     name = environment.name or type(environment).__name__
     return work.report(name, environment.version)
@@ -103,13 +103,12 @@ def attack_environment(
 class _Work:
     """The jobs of an attack, shared by the processes that do them."""
 
-    def __init__(self, subject: Subject, families: Sequence[str], seconds: float, learner: str, watch: Watch) -> None:
+    def __init__(self, subject: Subject, families: Sequence[str], seconds: float, watch: Watch) -> None:
         self._subject = subject
         self._jobs = list(itertools.product(STAGES, families))
         self._weight = sum(SHARES[stage] for stage, _ in self._jobs)
         self._began = time.monotonic()
         self._seconds = seconds
-        self._learner = learner
         self._watch = watch
         self._lock = threading.Lock()
         self._serving = 0
@@ -148,7 +147,7 @@ class _Work:
         ends = time.monotonic() + seconds
         for _ in range(DEATHS):
             left_s = max(ends - time.monotonic(), 0.5)
-            request = {"stage": stage, "family": family, "seconds": left_s, "skip": skip, "learner": self._learner}
+            request = {"stage": stage, "family": family, "seconds": left_s, "skip": skip, "learner": LEARNER}
             check = probe.check("attack " + json.dumps(request), silence_s=SILENCE_S)
             if "died" not in check.figures:
                 break
@@ -188,33 +187,3 @@ class _Work:
             tuple(self._left_out),
             tuple(dict.fromkeys(self._deadly)),
         )
-
-
-def file_of(environment: BaseEnvironment) -> Path:
-    """The file of an environment's proved attacks: beside its module, or in this folder for those that are installed."""
-    name = f"{environment.name or type(environment).__name__}.attacks.json"
-    module = sys.modules[type(environment).__module__]
-    place = Path(getattr(module, "__file__", None) or "")
-    is_own = "site-packages" not in place.parts and not type(environment).__module__.startswith("loomrl.")
-    return place.parent / name if is_own else Path(name)
-
-
-def keep(report: AttackReport, file: Path) -> None:
-    """Add the report's findings to those on file."""
-    known = read(file) if file.exists() else []
-    every = [*known, *(each for each in report.findings if _key(each) not in set(map(_key, known)))]
-    file.write_text(json.dumps([each.data() for each in every], indent=1, ensure_ascii=False) + "\n", "utf-8")
-
-
-def _key(finding: Finding) -> tuple[Any, ...]:
-    return finding.family, finding.rule, finding.attack.kind, finding.attack.moves
-
-
-def read(file: Path) -> list[Finding]:
-    """The findings of a file."""
-    try:
-        return [Finding.read(each) for each in json.loads(file.read_text("utf-8"))]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"attacks={str(file)!r}: {type(error).__name__}: {error}. `loomrl envs attack` writes it."
-        ) from error

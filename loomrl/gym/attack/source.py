@@ -17,6 +17,8 @@ with warnings.catch_warnings():
     from re import _parser as sre  # type: ignore[attr-defined]
 
 LONGEST_LITERAL = 80
+OWN_WEIGHT = 100
+"""Literals of the class itself come before those of its module's other classes."""
 OWN = ("loomrl.gym", "abc", "builtins")
 
 
@@ -32,33 +34,48 @@ def read_source(environment: BaseEnvironment) -> Source:
     """The literals and names of the modules that grade."""
     literals: dict[str, int] = {}
     names: dict[str, None] = {}
+    own = {kind.__name__ for kind in type(environment).__mro__} | set(_functions(environment))
     for module in _modules(environment):
         try:
             tree = ast.parse(inspect.getsource(module))
         except (OSError, TypeError, SyntaxError):
             continue
         docs = _docstrings(tree)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and id(node) not in docs:
-                _add_literal(node.value, literals)
-            elif isinstance(node, ast.Compare | ast.Call):
-                for each in ast.walk(node):
-                    if isinstance(each, ast.Constant) and isinstance(each.value, str):
-                        literals[each.value] = literals.get(each.value, 0) + 1
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-                names[f"self.{node.attr}"] = None
-            elif isinstance(node, ast.arg | ast.Name):
-                names[node.arg if isinstance(node, ast.arg) else node.id] = None
-    made = [sampled for each in literals if (sampled := sample_pattern(each)) and sampled != each]
+        for top in tree.body:
+            is_other = isinstance(top, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and top.name not in own
+            _read(top, 0 if is_other else OWN_WEIGHT, docs, literals, names)
     ordered = sorted((each for each in literals if 0 < len(each) <= LONGEST_LITERAL), key=lambda each: -literals[each])
-    return Source(tuple(dict.fromkeys([*made, *ordered])), tuple(names))
+    matched = [sampled for each in ordered if (sampled := sample_pattern(each)).strip() and sampled != each]
+    return Source(tuple(dict.fromkeys([*ordered[:20], *matched, *ordered[20:]])), tuple(names))
 
 
-def _add_literal(value: Any, literals: dict[str, int]) -> None:
+def _read(top: ast.AST, weight: int, docs: set[int], literals: dict[str, int], names: dict[str, None]) -> None:
+    for node in ast.walk(top):
+        if isinstance(node, ast.Constant) and id(node) not in docs:
+            _add_literal(node.value, weight, literals)
+        elif isinstance(node, ast.Compare | ast.Call):
+            for each in ast.walk(node):
+                if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                    literals[each.value] = literals.get(each.value, weight) + (
+                        5 if isinstance(node, ast.Compare) else 1
+                    )
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            names[f"self.{node.attr}"] = None
+        elif isinstance(node, ast.arg | ast.Name):
+            names[node.arg if isinstance(node, ast.arg) else node.id] = None
+
+
+def _functions(environment: BaseEnvironment) -> Iterator[str]:
+    """Names of functions that the settings name."""
+    for text in _texts(environment.settings.model_dump(mode="json")):
+        yield text.rpartition(":")[2].rpartition(".")[2]
+
+
+def _add_literal(value: Any, weight: int, literals: dict[str, int]) -> None:
     if isinstance(value, str) and value.strip():
-        literals.setdefault(value, 0)
+        literals.setdefault(value, weight)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        literals.setdefault(str(value), 0)
+        literals.setdefault(str(value), weight)
 
 
 def _docstrings(tree: ast.AST) -> set[int]:
@@ -67,6 +84,8 @@ def _docstrings(tree: ast.AST) -> set[int]:
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
             found.add(id(body[0].value))
+        if isinstance(node, ast.Module | ast.ClassDef):
+            found |= {id(each.value) for each in node.body if isinstance(each, ast.Expr)}
     return found
 
 

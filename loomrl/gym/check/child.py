@@ -80,9 +80,12 @@ async def _find_out(job: str, probe: CheckProbe) -> EnvironmentCheck:
     if kind == "attack":
         from loomrl.gym.attack.hunt import hunt
 
-        return EnvironmentCheck(
-            job[:60], True, json.dumps(await hunt(probe.kind, probe.settings, json.loads(name), probe.tell))
-        )
+        found = await hunt(probe.kind, probe.settings, json.loads(name), probe.tell)
+        return EnvironmentCheck("attack", True, json.dumps(found))
+    if kind == "replay":
+        from loomrl.gym.attack.hunt import replay
+
+        return await replay(probe, json.loads(name))
     if kind == "hostile":
         return await hostile.check_text(probe, name)
     return await promise.check_opponent(probe, job)

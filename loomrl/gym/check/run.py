@@ -19,12 +19,14 @@ from loomrl.errors import ConfigError, RegistryError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
 from loomrl.gym.check.hostile import TEXTS
-from loomrl.gym.check.probe import CheckReport, EnvironmentCheck
+from loomrl.gym.check.probe import CheckReport, EnvironmentCheck, summarize
 from loomrl.gym.task_mixture import resolve_id
 
 _PLAIN = ("settings", "tasks", "determinism", "oracle", "rewards")
-CHECKS = ("contract", *_PLAIN, "opponents", "hostile", "sandbox")
-"""The checks by name. `contract` always runs first; if it fails, no other runs. `sandbox` applies to some only."""
+CHECKS = ("contract", *_PLAIN, "opponents", "attacks", "hostile", "sandbox")
+"""The checks by name. `contract` always runs first; if it fails, no other runs. `attacks` and `sandbox` apply to
+some environments only.
+"""
 SILENCE_S = 30.0
 """Time limit of one episode of a check, after which its process is killed."""
 STEP_LIMIT_S = 0.5
@@ -77,12 +79,21 @@ def check_environment(
     environment = make(target, settings or {}) if isinstance(target, str) else target(settings)
     subject = Subject.of(environment, share)
     name = environment.name or type(environment).__name__
+    kept = _kept_attacks(environment) if "attacks" in only else []
     with ProbeProcess(subject, step_limit_s=step_limit_s) as probe:
-        return CheckReport(name, environment.version, tuple(_checks(probe, only, step_limit_s, watch)))
+        return CheckReport(name, environment.version, tuple(_checks(probe, only, step_limit_s, kept, watch)))
+
+
+def _kept_attacks(environment: BaseEnvironment) -> list[str]:
+    """The attacks that `loomrl envs attack` has proved, as jobs."""
+    from loomrl.gym.attack.kept import file_of, read
+
+    file = file_of(environment)
+    return [f"replay {json.dumps(finding.data())}" for finding in read(file)] if file.exists() else []
 
 
 def _checks(
-    probe: "ProbeProcess", only: Sequence[str], step_limit_s: float, watch: Watch
+    probe: "ProbeProcess", only: Sequence[str], step_limit_s: float, kept: Sequence[str], watch: Watch
 ) -> Iterator[EnvironmentCheck]:
     def run_job(job: str) -> EnvironmentCheck:
         check = probe.check(job)
@@ -100,6 +111,8 @@ def _checks(
     if "opponents" in only:
         yield from (run_job("random"), run_job("constant"))
         yield _summary([run_job(f"hack {index}") for index in range(int(contract.figures["hacks"]))])
+    if kept:
+        yield _attacks([run_job(job) for job in kept])
     if "hostile" in only:
         yield _hostile(probe, step_limit_s)
     if "sandbox" in only and contract.figures["sandboxed"]:
@@ -114,6 +127,13 @@ def _summary(hacks: list[EnvironmentCheck]) -> EnvironmentCheck:
     figures = {"hacks": len(hacks), "worst_family": worst, "episodes": episodes}
     detail = f"{len(hacks)} ways, mean success in the worst family {worst:.3f}; {episodes:.0f} episodes"
     return EnvironmentCheck("hacking", not faults, "; ".join(faults[:3]) or detail, figures)
+
+
+def _attacks(replayed: list[EnvironmentCheck]) -> EnvironmentCheck:
+    """The kept attacks as one check."""
+    faults = [check.detail for check in replayed if not check.passed]
+    figures = {"attacks": len(replayed), "paid": len(faults)}
+    return EnvironmentCheck("attacks", not faults, summarize(faults) or f"{len(replayed)} are no longer paid", figures)
 
 
 def _compare_processes(probe: "ProbeProcess", check: EnvironmentCheck) -> EnvironmentCheck:
