@@ -42,6 +42,8 @@ class Manner:
     """Mean delay of feedback."""
     pace: float = 15.0
     """Conversations per second."""
+    calm_pace: float = 5.0
+    """The same while a version is trained or judged, which need the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +84,17 @@ class Crowd:
         """True if this person has opted out of recording."""
         return person % 100 < 100 * manner.opted_out
 
-    async def talk_until(self, is_over: Callable[[], bool], manner: Manner) -> None:
+    async def talk_until(
+        self, is_over: Callable[[], bool], manner: Manner, is_calm: Callable[[], bool] = lambda: False
+    ) -> None:
         """Come at the pace of this manner until it is over; the rest is said then."""
         async with AsyncOpenAI(base_url=f"{self._url}/v1", api_key="none", max_retries=3, timeout=60) as client:
             with FeedbackClient(self._url) as feedback, _tasks() as under_way:
                 due = time.monotonic()
                 while not is_over():
                     under_way.append(asyncio.create_task(self._talk(client, feedback, manner)))
-                    due = max(due + 1 / manner.pace, time.monotonic() - 1.0)
+                    pace = manner.calm_pace if is_calm() else manner.pace
+                    due = max(due + 1 / pace, time.monotonic() - 1.0)
                     await asyncio.sleep(max(due - time.monotonic(), 0))
                     _raise_failed(under_way)
                 await asyncio.gather(*under_way)
