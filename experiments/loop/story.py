@@ -10,6 +10,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from loomrl.algorithms.language.passes import place_in_pass
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.job import JobPhase, TrainingJob
 from loomrl.coordinator.ledger import jobs_of
@@ -23,7 +24,7 @@ from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import read_rows
 from loomrl.store.endpoints import ENDPOINTS, show_endpoint
 from loomrl.store.forgettings import spoken
-from loomrl.store.runs import POLICIES
+from loomrl.store.runs import POLICIES, RUNS, load_experiment
 from loomrl.store.sessions import opt_out, person_hash, sessions_of
 from loomrl.types import Stage
 
@@ -191,27 +192,30 @@ def forget_one(
     )
 
 
-def find_person(db: LoomDB, endpoint: str, learnt: Sequence[set[str]]) -> str | None:
-    """A person whose sessions the last of these versions learnt from, and if there is one, none of the others.
+def find_person(db: LoomDB, endpoint: str, learnt: Sequence[Mapping[str, bytes]]) -> str | None:
+    """A person whom the last of these versions learnt from, latest in its first pass: most of its updates can be kept.
 
-    `learnt`: the sessions behind each version, the earliest first.
+    `learnt`: the place of each session behind each version, the earliest version first. A person whom none of the
+    others learnt from is preferred.
     """
     if not learnt:
         return None
-    before = set().union(*learnt[:-1])
-    found = None
+    before = {id for places in learnt[:-1] for id in places}
+    found: dict[str, tuple[bool, bytes]] = {}
     for name in (f"person-{number}" for number in range(PEOPLE)):
         own = spoken(db, endpoint, [name])
-        if own & learnt[-1]:
-            if not own & before:
-                return name
-            found = found or name
-    return found
+        places = [learnt[-1][id] for id in own if id in learnt[-1]]
+        if places:
+            found[name] = not own & before, min(places)
+    return max(found, key=lambda name: found[name], default=None)
 
 
-def _learnt(db: LoomDB, policy: str) -> set[str]:
-    """The sessions that a version's run learnt from."""
-    return {row.trajectory for row in read_rows(db, POLICIES.require(db, policy).data["dataset"], part="train")}
+def _learnt(db: LoomDB, policy: str) -> dict[str, bytes]:
+    """The sessions that a version's run learnt from, with their places in its first pass."""
+    version = POLICIES.require(db, policy)
+    rows = read_rows(db, version.data["dataset"], part="train")
+    seed = load_experiment(RUNS.require(db, version.run)).seed
+    return {row.trajectory: place_in_pass(seed, 0, row.trajectory) for row in rows}
 
 
 def verify_elsewhere(production: Production, policy: str) -> dict[str, Any]:

@@ -79,21 +79,22 @@ def test_a_coordinator_that_ends_by_itself_ends_the_story(tmp_path: Path, monkey
     assert "Did you mean 'loop'" in (tmp_path / "coordinate.log").read_text()
 
 
-def test_a_person_is_chosen_whom_the_fewest_versions_learnt_from(tmp_path: Path) -> None:
+def test_a_person_is_chosen_of_whom_the_fewest_updates_learnt(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        for number, sessions in ((0, ["a", "b"]), (1, ["b"]), (2, ["c"])):
+        for number, sessions in ((0, ["a"]), (1, ["b"]), (2, ["c"])):
             person = person_hash("policy", f"person-{number}")
             rows = [{"endpoint": "policy", "session": id, "person": person} for id in sessions]
             with db.write() as connection:
                 connection.execute(insert(participants), rows)
-        learnt = {"first/1": {"a"}, "second/1": {"b"}, "third/1": {"d"}}
+        first, second, third = {"a": b"4"}, {"b": b"2", "c": b"9"}, {"d": b"1"}
         for versions, name in (
-            (["first/1", "second/1"], "person-1"),
-            (["first/1"], "person-0"),
-            (["second/1", "first/1"], "person-0"),
-            (["third/1"], None),
+            ([first, second], "person-2"),
+            ([first], "person-0"),
+            ([{"c": b"1"}, second], "person-1"),
+            ([third], None),
+            ([], None),
         ):
-            assert find_person(db, "policy", [learnt[each] for each in versions]) == name
+            assert find_person(db, "policy", versions) == name
 
 
 def test_a_secret_is_found_in_whatever_file_has_it(tmp_path: Path) -> None:
@@ -118,6 +119,7 @@ def told() -> Demonstration:
     answers = [
         Answered(
             at=1000.0 + number,
+            person=number,
             call=f"c{number}",
             family=FAMILIES[number % 2],
             version="base/1",
