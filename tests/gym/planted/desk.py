@@ -63,7 +63,7 @@ class Shop(Commands):
     goods = ("pens", "cups", "lamps", "mats", "jars", "bags", "caps", "keys")
 
     def begin(self, rng: random.Random, family: str, level: int) -> str:
-        goods = rng.sample(self.goods, 3 + level // 3)
+        goods = rng.sample(self.goods, 4 + level // 3)
         self.wanted = {good: rng.randint(2, 3 + level) for good in goods[1:]}
         self.prices: dict[str, dict[str, int]] = {"north": {}, "south": {}}
         for good in goods:
@@ -278,7 +278,7 @@ class Depot(Approval):
     """All fields are in one record."""
 
 
-class Counter(Approval):
+class Office(Approval):
     """Customer and address are what a clerk may write."""
 
     settable = ("customer", "address")

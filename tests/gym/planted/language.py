@@ -155,6 +155,12 @@ class Vocabulary(Question):
         ("house", "Haus", "дом"),
         ("night", "Nacht", "ночь"),
         ("milk", "Milch", "молоко"),
+        ("dog", "Hund", "собака"),
+        ("moon", "Mond", "луна"),
+        ("salt", "Salz", "соль"),
+        ("bird", "Vogel", "птица"),
+        ("chair", "Stuhl", "стул"),
+        ("garden", "Garten", "сад"),
         ("foot", "Fuß", "нога"),
         ("snow", "Schnee", "снег"),
         ("city", "Stadt", "город"),
@@ -173,7 +179,7 @@ class Vocabulary(Question):
     )
 
     def begin(self, rng: random.Random, family: str, level: int) -> str:
-        english, *others = rng.choice(self.words[level - 1 : level + 11])
+        english, *others = rng.choice(self.words[level - 1 : level + 15])
         self.word = others[self.families.index(family)]
         return f"Translate into {family.capitalize()}: {english}. Answer with the word only."
 
