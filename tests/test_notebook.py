@@ -49,6 +49,7 @@ def test_every_block_of_the_guide_runs_as_written(tmp_path: Path) -> None:
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_cluster", "one_thread")
 @QUIET
+@pytest.mark.slow
 async def test_every_block_runs_on_the_tests_ray_with_few_steps_and_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

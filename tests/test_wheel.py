@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture(scope="module", params=["wheel", "editable"])
+@pytest.fixture(scope="module", params=["wheel", pytest.param("editable", marks=pytest.mark.slow)])
 def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `bin` folder of an environment that holds LoomRL; its dependencies are borrowed from this one."""
     folder = tmp_path_factory.mktemp(request.param)

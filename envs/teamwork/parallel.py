@@ -1,18 +1,27 @@
-"""One team as a PettingZoo environment: every agent acts for itself. Needs the extra `multiagent`."""
+"""Teams whose agents act for themselves: one as a PettingZoo environment, and many as a vector of all their agents.
+Needs the extra `multiagent`.
 
-from collections.abc import Mapping
+Axes: `_M` worlds, `_N` agents, `_P` places: all agents of the first world, then all of the second.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.utils import seeding
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from loomrl.config.basic import Share
+from loomrl.control.shared import count_worlds
+from loomrl.control.vector import ABSENT
 from loomrl.envs.teamwork.dynamics import Teams, completion
 from loomrl.envs.teamwork.observation import Seen, action_space, observation_space, observe, seen_by_each
 from loomrl.envs.teamwork.settings import ID, TeamSettings
-from loomrl.envs.teamwork.vector import split_parts
+from loomrl.envs.teamwork.vector import TeamVector, split_parts
 from loomrl.errors import ConfigError, PolicyError
 
 try:
@@ -31,6 +40,48 @@ class ParallelSettings(TeamSettings):
     """Share of the team's mean in an agent's reward; the rest is what it earned itself."""
 
 
+class TeamPlaces(VectorEnv[Seen, NDArray[Any], NDArray[Any]]):
+    """The agents of `num_envs / agents` teams, step by step as SharedVector of a TeamParallel for each team shows them.
+
+    `info["credit"]` has what each agent earned itself.
+    """
+
+    metadata = TeamVector.metadata
+
+    def __init__(self, num_envs: int, **settings: Any) -> None:
+        self.settings = ParallelSettings.parse(settings, origin=ID)
+        worlds = count_worlds(num_envs, self.settings.agents)
+        self._worlds = TeamVector(worlds, **self.settings.model_dump(exclude={"shared"}))
+        self.num_envs = num_envs
+        self.single_observation_space = observation_space(self.settings)
+        self.single_action_space = action_space(1)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Seen, dict[str, Any]]:
+        """Begin all episodes; from one seed, world w gets `seed + w`, and without one its chance goes on."""
+        seen_MO, _ = self._worlds.reset(seed=seed)
+        return self._show(seen_MO), {ABSENT: np.zeros(self.num_envs, np.bool_)}
+
+    def step(
+        self, actions: NDArray[Any]
+    ) -> tuple[Seen, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """One step of every agent, or the beginning of the next episodes."""
+        seen_MO, _, _, over_M, told = self._worlds.step(actions.reshape(self._worlds.num_envs, -1))
+        own_MN = told["credit"]
+        reward_MN = (1 - self.settings.shared) * own_MN + self.settings.shared * own_MN.mean(1, keepdims=True)
+        over_P = np.repeat(over_M, self.settings.agents)
+        info = {ABSENT: over_P.copy(), "credit": own_MN.ravel()}
+        if "is_success" in told:
+            info["is_success"] = np.repeat(told["is_success"], self.settings.agents)
+        return self._show(seen_MO), reward_MN.ravel(), np.zeros_like(over_P), over_P, info
+
+    def _show(self, seen_MO: Seen) -> Seen:
+        return seen_by_each(seen_MO, self.settings).reshape(self.num_envs, -1)
+
+
 class TeamParallel(ParallelEnv):  # type: ignore[misc]
     """Agents see the same as a central policy does, each itself first, so that one set of parameters serves all.
 
@@ -40,6 +91,7 @@ class TeamParallel(ParallelEnv):  # type: ignore[misc]
     metadata = {"name": ID, "render_modes": []}  # noqa: RUF012 - PettingZoo's declaration
     form: ClassVar[Mapping[str, Any]] = {}
     """Settings that this class has by default."""
+    vector_form: ClassVar[Callable[..., TeamPlaces]] = TeamPlaces
 
     def __init__(self, **settings: Any) -> None:
         self.settings = ParallelSettings.parse({**self.form, **settings}, origin=ID)
@@ -109,3 +161,4 @@ class MultiAgentTaskEnvironment(TeamParallel):
     """
 
     form: ClassVar[Mapping[str, Any]] = {"waiting": 3, "skills": 2, "view": "basic"}
+    vector_form = partial(TeamPlaces, **form)

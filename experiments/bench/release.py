@@ -14,7 +14,8 @@ from loomrl.release.guard import Better, Guard
 from loomrl.release.paired import compare_pairs
 
 UNITS_PER_MINUTE = 20
-RAMP = ((1200, 0.10), (1200, 0.25), (2400, 0.50))
+Ramp = tuple[tuple[int, float], ...]
+RAMP: Ramp = ((1200, 0.10), (1200, 0.25), (2400, 0.50))
 """Units and share of each step: 60, 60 and 120 minutes."""
 WHOLE = sum(units for units, _ in RAMP)
 DAY = 1440 * UNITS_PER_MINUTE // 6
@@ -170,7 +171,8 @@ def measure(size: ReleaseSize = FULL) -> dict[str, Any]:
         "false_rollbacks": false,
         "misses": missed,
         "detection": found,
-        "good": good(size),
+        "good": good(size, RAMP),
+        "from_25": begun_further_on(size),
         "pairs": pairs(size),
         "mismatch": mismatch(size),
     }
@@ -279,29 +281,48 @@ def detection_units(metric: Metric, size: ReleaseSize) -> dict[str, float | None
     return {rule: median if math.isfinite(median) else None for rule, median in medians.items()}
 
 
-def _whole(size: ReleaseSize) -> Floats:
-    return steps([*RAMP, (size.patience - WHOLE, 0.5)])
+def _whole(size: ReleaseSize, ramp: Ramp) -> Floats:
+    return steps([*ramp, (size.patience - _units(ramp), 0.5)])
+
+
+def _units(ramp: Ramp) -> int:
+    return sum(units for units, _ in ramp)
 
 
 def missed_share(metric: Metric, size: ReleaseSize) -> float:
     """The share of versions that get all of the traffic although nothing but this metric can stop them."""
-    chance = _whole(size)
+    chance = _whole(size, RAMP)
     missed = 0
     for rng, taken in _blocks(size, chance):
         harm = metric.draw(rng, taken)
         worse = evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR)
-        missed += int((_promotion_unit(fine_now(harm, taken, chance)) < worse).sum())
+        missed += int((_promotion_unit(fine_now(harm, taken, chance), WHOLE) < worse).sum())
     return missed / size.releases
 
 
-def _promotion_unit(fine_RN: NDArray[np.bool_]) -> Ints:
-    """The unit at which a version gets all of the traffic."""
-    return WHOLE - 1 + first(fine_RN[:, WHOLE - 1 :])
+def _promotion_unit(fine_RN: NDArray[np.bool_], ramp: int) -> Ints:
+    """The unit at which a version gets all of the traffic, after the units of the ramp."""
+    return ramp - 1 + first(fine_RN[:, ramp - 1 :])
 
 
-def good(size: ReleaseSize) -> dict[str, float | None]:
+def begun_further_on(size: ReleaseSize) -> dict[str, Any]:
+    """Traffic of both versions until a decision where a canary begins with 25 % of it, beside one from 10 %."""
+    found = {}
+    for name, fault in (("detect_20", -0.2), ("detect_10", -0.1)):
+        metric = replace(SHIPPED[0], fault=fault)
+        units = {}
+        for begun, ramp in (("from_10", RAMP), ("from_25", RAMP[1:])):
+            chance = _whole(size, ramp)
+            ends = [_alarms(metric, drawn, chance)["ours"] for drawn in _blocks(size, chance)]
+            units[begun] = float(np.median(np.concatenate(ends))) + 1
+        found[name] = units | {"ratio": round(units["from_25"] / units["from_10"], 2)}
+    return found | {"good": good(size, RAMP[1:])}
+
+
+def good(size: ReleaseSize, ramp: Ramp) -> dict[str, float | None]:
     """Outcomes of a version as good as the old one, by all six guards of a release."""
-    chance = _whole(size)
+    chance = _whole(size, ramp)
+    begun = _units(ramp)
     passed = []
     back = []
     for rng, taken in _blocks(size, chance):
@@ -312,7 +333,7 @@ def good(size: ReleaseSize) -> dict[str, float | None]:
             worse = np.minimum(worse, evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR))
             if metric.guard.required:
                 fine &= fine_now(harm, taken, chance)
-        passed.append(_promotion_unit(fine))
+        passed.append(_promotion_unit(fine, begun))
         back.append(worse)
     all_passed = np.concatenate(passed)
     all_back = np.concatenate(back)

@@ -83,6 +83,48 @@ def check(
 
 
 @app.command()
+@without("--store")
+def attack(
+    id: Annotated[str, typer.Argument(metavar="ID", help="Name, Name@version, or pkg.module:Class.")],
+    assignments: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Settings of the environment.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="Time, on two cores.")] = 600.0,
+) -> None:
+    """Attack an environment: search for reward without the task. Exit 1 if any is found.
+
+    Proved attacks are kept in NAME.attacks.json, and `envs check` tries them from then on.
+    """
+    import sys
+
+    from loomrl.gym.attack.kept import file_of, keep
+    from loomrl.gym.attack.run import attack_environment
+    from loomrl.gym.catalogue import make
+    from loomrl.gym.task_mixture import resolve_id
+    from loomrl.load import parse_assignments
+
+    settings = parse_assignments(assignments or [])
+    environment = make(resolve_id(id), settings)
+    report = attack_environment(
+        id,
+        settings,
+        seconds=seconds,
+        watch=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    file = file_of(environment)
+    if report.findings:
+        keep(report.findings, file)
+
+    def render(console: Console) -> None:
+        console.print(str(report), markup=False, highlight=False)
+        if report.findings:
+            console.print(f"Kept in {file}: `loomrl envs check {id}` tries them.", markup=False, highlight=False)
+
+    emit(asdict(report) | {"passed": report.passed, "file": str(file)}, show=render)
+    raise typer.Exit(0 if report.passed else 1)
+
+
+@app.command()
 def diff(old: Id, new: Annotated[str | None, typer.Argument(metavar="[ID]", help="Another version.")] = None) -> None:
     """Compare a recorded version with another one: sources, settings, dependencies.
 

@@ -60,7 +60,7 @@ def judge(
         *_origin(suite, parties, db),
     ]
     outcome = outcome_of(checks, needs_approval=bool(suite.approvers))
-    strategy, share = strategy_of(outcome, found)
+    strategy, share = strategy_of(outcome, found, checks)
     report = {
         "seed": seed,
         "suite": suite.model_dump(mode="json"),

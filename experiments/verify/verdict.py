@@ -68,12 +68,15 @@ class VerdictAgain:
             there = recorded.get(made.name)
             if there is None or _without_examples(json.loads(json.dumps(made.as_dict()))) != _without_examples(there):
                 yield self._differs(f"{made.name}: the check on record does not follow from the scores")
-        checks = [GateCheck(name=each["name"], state=CheckState(each["state"]), reason="") for each in report["checks"]]
+        checks = [
+            GateCheck(name=each["name"], state=CheckState(each["state"]), reason="", figures=each["figures"])
+            for each in report["checks"]
+        ]
         outcome = outcome_of(checks, needs_approval=bool(suite.approvers))
         if outcome is not self.verdict.outcome:
             yield self._differs(f"outcome {self.verdict.outcome} on record, {outcome} follows from its checks")
         found = improvement(scores, error_rate=suite.error_rate)
-        strategy, share = strategy_of(outcome, found)
+        strategy, share = strategy_of(outcome, found, checks)
         if report["strategy"] != {"name": strategy, "share": share}:
             yield self._differs("the strategy on record does not follow from the improvement")
         if report["improvement"] != (None if found is None else found.mean):

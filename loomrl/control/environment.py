@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from loomrl.canonical import content_hash
 from loomrl.config import ControlEnvironment, CustomEnvironment, EnvironmentWrapper, GymnasiumEnvironment
 from loomrl.control.mask import InfoMask
-from loomrl.control.shared import SharedVector
+from loomrl.control.shared import SharedVector, vector_form
 from loomrl.control.space import ACTION_MASK
 from loomrl.control.vector import OnePlace, with_autoreset
 from loomrl.errors import ConfigError, LoomError
@@ -53,7 +53,7 @@ def open_environments(choice: ControlEnvironment, count: int, settings: Mapping[
         if isinstance(choice, GymnasiumEnvironment) and not _is_only_vector(choice):
             return gymnasium.make_vec(choice.id, num_envs=count, vectorization_mode=mode, wrappers=wrappers, **settings)
         make = _maker(choice, settings)
-        if vector is None and agents_in(choice, settings) > 1:
+        if agents_in(choice, settings) > 1:
             return SharedVector(make, count)
         kind = SyncVectorEnv if mode == SYNC else AsyncVectorEnv
         return kind([make] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
@@ -155,6 +155,8 @@ def _vector_maker(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Ca
         native = partial(gymnasium.make_vec, choice.id, vectorization_mode=NATIVE, **settings)
         return native if native_or_sync(choice.id) == NATIVE else None
     target = _target(choice)
+    if (form := vector_form(target)) is not None:
+        return partial(form, **settings)
     return partial(target, **settings) if _makes_vector(target, settings) else None
 
 
@@ -178,7 +180,7 @@ def _is_only_vector(choice: ControlEnvironment) -> bool:
     if isinstance(choice, GymnasiumEnvironment):
         spec = _registered(choice.id)
         return spec is not None and spec.entry_point is None
-    return True
+    return vector_form(_target(choice)) is None
 
 
 def _checked(made: Any, count: int, name: str) -> VectorEnv[Any, Any, Any]:

@@ -71,7 +71,7 @@ class StepLimit:
         """
         inner = self._environments.unwrapped
         chooses = isinstance(inner, SyncVectorEnv | AsyncVectorEnv | SharedVector)
-        if not chooses and not isinstance(self._environments, ResetsEnded):
+        if not chooses and not isinstance(self._environments, ResetsEnded) and not overdue_N.all():
             raise EpisodeError(
                 f"an episode has not ended after {self.steps} steps, and {type(inner).__name__} cannot begin a single "
                 "environment anew. Give the environment a time limit (max_episode_steps), or take it one by one "

@@ -66,7 +66,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
             first = create()
             self.agents, self.single_observation_space, self.single_action_space = _inspect(first)
             self.worlds.append(first)
-            for _ in range(_count(num_envs, len(self.agents)) - 1):
+            for _ in range(count_worlds(num_envs, len(self.agents)) - 1):
                 self.worlds.append(create())
             self._refuse_strangers()
             undo.pop_all()
@@ -221,6 +221,23 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         return seed
 
 
+def vector_form(world: Any) -> Callable[..., VectorEnv[Any, Any, Any]] | None:
+    """The vector environment that a class of worlds names as its `vector_form`: the same places as SharedVector's, all
+    stepped at once. A parent's is not taken, which would not know what the class does otherwise.
+    """
+    return vars(world).get("vector_form") if isinstance(world, type) else None
+
+
+def count_worlds(places: int, agents: int) -> int:
+    """The number of worlds for this many places."""
+    if places < agents or places % agents:
+        raise ConfigError(
+            f"num_envs={places} counts places of agents, and a world has {agents} of them: choose a multiple of "
+            f"{agents}, such as {agents * max(1, round(places / agents))}."
+        )
+    return places // agents
+
+
 def _inspect(world: Any) -> tuple[tuple[str, ...], Space, Space]:
     """The agents' names, and their common spaces."""
     missing = [name for name in NEEDED if not hasattr(world, name)]
@@ -250,13 +267,3 @@ def common_spaces(world: Any) -> tuple[tuple[str, ...], Space, Space]:
                 "of agent with RLlib's own multi_agent."
             )
     return names, world.observation_space(names[0]), world.action_space(names[0])
-
-
-def _count(places: int, agents: int) -> int:
-    """The number of worlds for this many places."""
-    if places < agents or places % agents:
-        raise ConfigError(
-            f"num_envs={places} counts places of agents, and a world has {agents} of them: choose a multiple of "
-            f"{agents}, such as {agents * max(1, round(places / agents))}."
-        )
-    return places // agents

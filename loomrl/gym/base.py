@@ -230,6 +230,10 @@ class BaseEnvironment(ABC):
         """For the present state, one action per known way to try for reward without solving the task."""
         return ()
 
+    def correct(self) -> float | None:
+        """The success that an independent exact check gives for the episode that has just ended."""
+        return None
+
     def memory(self) -> Mapping[str, Any] | None:
         """The memory that this attempt leaves to later ones, as JSON: asked for once, at its end. None for most.
 

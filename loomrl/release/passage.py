@@ -56,7 +56,10 @@ def choose_strategy(plan: ReleasePlan, strategy: str, first_share: float) -> Rel
         return plan
     if strategy != "canary":
         return plan.override({"strategy": strategy})
-    return plan.override({"strategy": strategy, "steps.0.share": min(first_share, plan.steps[0].share)})
+    steps = [step.model_dump() for step in plan.steps if step.share >= first_share]
+    if first_share < plan.steps[0].share:
+        steps[0]["share"] = first_share
+    return plan.override({"strategy": strategy, "steps": steps})
 
 
 def _guard(setting: GuardSetting) -> Guard:

@@ -48,7 +48,9 @@ FAR = f"{ENVIRONMENTS}FarEnvironment"
 MOODY = f"{ENVIRONMENTS}MoodyEnvironment"
 
 
-@pytest.mark.parametrize("kind", ["ppo", "grpo", "rloo", "reinforce", "dpo"])
+@pytest.mark.parametrize(
+    "kind", ["ppo", "grpo", "dpo", *(pytest.param(k, marks=pytest.mark.slow) for k in ("rloo", "reinforce"))]
+)
 def test_every_algorithm_learns_what_is_rewarded(tmp_path: Path, kind: str) -> None:
     history = learn(build(tmp_path, kind, **{"train.updates": 14}))
     assert history[0].get(Metric.POLICY_DRIFT, 0.0) <= 1e-4

@@ -82,7 +82,8 @@ def test_gpus_of_learners_are_asked_for_wherever_they_are(
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_cluster")
 class TestInOneRay:
-    @pytest.mark.parametrize("kind", ["ppo", pytest.param("weave", marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kind", ["ppo", "weave"])
     def test_one_remote_learner_learns_what_one_in_this_process_does_and_its_death_is_told(self, kind: str) -> None:
         alone, apart = (KINDS[kind]().learners(num_learners=learners).build_algo() for learners in (0, 1))
         theirs = updated(alone)

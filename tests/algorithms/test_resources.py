@@ -148,6 +148,7 @@ def test_room_that_others_use_is_waited_for_and_no_longer(cluster: Cluster, capl
     ensure_room(control(**{"placement.wait_s": 30}))
 
 
+@pytest.mark.slow
 def test_an_autoscaler_may_still_bring_what_is_missing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that an autoscaler started carry their kind; then what is missing is asked for, and waited for."""
     monkeypatch.setenv("RAY_NODE_TYPE_NAME", "head")  # as the autoscaler sets it

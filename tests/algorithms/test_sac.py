@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from loomrl.algorithms.control.learner import Adam, ControlWork
+from loomrl.algorithms.control.off_policy import multiplies_bfloat16
 from loomrl.algorithms.control.rollout import Rollout
 from loomrl.config.control import SAC
 from loomrl.errors import ArtifactError, ConfigError
@@ -31,7 +32,7 @@ pytestmark = MARKS
 @pytest.mark.parametrize(
     ("kind", "bar", "prioritized"),
     [
-        ("box", 0.85, {"alpha": 0.6}),
+        pytest.param("box", 0.85, {"alpha": 0.6}, marks=pytest.mark.slow),
         ("discrete", 0.8, None),
         pytest.param("box", 0.85, None, marks=pytest.mark.slow),
         pytest.param("discrete", 0.8, {"alpha": 0.6}, marks=pytest.mark.slow),
@@ -113,7 +114,7 @@ def test_a_partial_network_keeps_the_rest_of_the_algorithms_own() -> None:
     assert (network.hidden, network.activation, network.orthogonal) == ((64,), "relu", False)
 
 
-@pytest.mark.skipif(not torch.cpu._is_avx512_bf16_supported(), reason="this CPU has no bfloat16")
+@pytest.mark.skipif(not multiplies_bfloat16(torch.device("cpu")), reason="this CPU multiplies no bfloat16")
 def test_products_of_bfloat16_are_near_and_end_with_the_update() -> None:
     exact, near = (trained(sac("Pendulum-v1", sample=70, products=kind)) for kind in ("float32", "bfloat16"))
     assert not same(weights(exact), weights(near))
@@ -123,7 +124,7 @@ def test_products_of_bfloat16_are_near_and_end_with_the_update() -> None:
 
 
 def test_products_that_a_cpu_has_no_instructions_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: None)
     with pytest.raises(ConfigError, match="products=bfloat16 has no effect on this CPU"):
         sac(products="bfloat16").build_algo()
 

@@ -121,6 +121,7 @@ def short() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_a_ray_of_ours_is_on_loopback_and_lets_in_who_has_its_token(short: Path) -> None:
     with running(short, "ray") as process:
         found = listeners(process)

@@ -19,6 +19,7 @@ from loomrl.control.environment import (
 )
 from loomrl.control.play import RandomPolicy, play
 from loomrl.control.shared import SharedVector
+from loomrl.envs.teamwork.parallel import TeamPlaces
 from loomrl.errors import ConfigError, EpisodeError
 
 COUNTDOWN = CustomEnvironment(entry_point="tests.algorithms.control_envs:Countdown", settings={"steps": 4})
@@ -34,8 +35,9 @@ def test_many_environments_are_vectorised_as_they_can_be() -> None:
     apart = open_environments(GymnasiumEnvironment(id="Pendulum-v1", vectorization="async"), 2, {"g": 9.0})
     assert isinstance(apart, AsyncVectorEnv)
     apart.close()
-    shared = open_environments(TEAM, 8, TEAM.settings)
+    shared = open_environments(TEAM.model_copy(update={"vectorization": "sync"}), 8, TEAM.settings)
     assert isinstance(shared, SharedVector)
+    assert isinstance(open_environments(TEAM, 8, TEAM.settings), TeamPlaces)
     assert (shared.num_envs, agents_in(TEAM, TEAM.settings)) == (8, 4)
 
 

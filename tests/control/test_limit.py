@@ -61,9 +61,10 @@ def test_the_default_spares_environments_that_limit_themselves() -> None:
 
 
 def test_a_vector_form_that_cannot_begin_one_anew_is_named() -> None:
-    poles = open_environments(GymnasiumEnvironment(id="CartPole-v1"), 2, {})
-    with pytest.raises(EpisodeError, match=r"not ended after 3 steps.*environment.vectorization=sync"):
-        play(STAY, poles, 4, seed=0, max_steps=3)
+    poles = open_environments(GymnasiumEnvironment(id="CartPole-v1"), 8, {})
+    with pytest.raises(EpisodeError, match=r"not ended after 9 steps.*environment.vectorization=sync"):
+        play(STAY, poles, 16, seed=0, max_steps=9)  # some have fallen by then
+    assert play(STAY, poles, 16, seed=0, max_steps=3).lengths == [3] * 16
 
 
 def test_what_was_cut_is_on_record_and_in_the_output(tmp_path: Path) -> None:

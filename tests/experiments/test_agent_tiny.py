@@ -53,6 +53,7 @@ def test_the_agents_are_short_and_import_nothing_of_ours(name: str) -> None:
     assert text.count("\n") < 60
 
 
+@pytest.mark.slow
 def test_attempts_of_an_agent_are_played_while_the_learner_works(tmp_path: Path) -> None:
     overlap = {"rollout.runners": 1, "hub.max_staleness": 2, "rollout.concurrency": 8}
     assert run(tmp_path, **(SHORT | overlap)).updates == 2

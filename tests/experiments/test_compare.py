@@ -46,6 +46,7 @@ def test_runs_of_control_are_compared_until_it_is_decided(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.slow
 def test_a_fork_of_language_plays_the_same_tasks_with_the_same_random_numbers(tmp_path: Path) -> None:
     settings = language(tmp_path, "grpo", **SHORT | {"train.updates": 3})
     train(settings, run="a")

@@ -95,6 +95,7 @@ def test_a_fork_of_control_without_a_change_equals_the_parent_bit_for_bit(tmp_pa
     assert_goes_on_as_its_parent(control(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_fork_learns_again_from_groups_in_the_hub_of_its_parent(tmp_path: Path) -> None:
     replay = {"rollout.replay": {"groups": 2, "max_age": 4}, "algorithm.optimizer.weight_decay": 0.01}
     settings = language(tmp_path, "grpo", **SHORT, **replay)

@@ -32,6 +32,7 @@ def test_a_language_run_is_stopped_and_trained_on_as_if_it_had_been_longer(tmp_p
     assert_same(settings, "r", "whole")
 
 
+@pytest.mark.slow
 def test_a_control_run_is_trained_on_from_the_command_line_as_if_it_had_been_longer(tmp_path: Path) -> None:
     """No file is named: what is changed is of the run's experiment, not of the one that `train` has by default."""
     settings = experiment(tmp_path, **{"train.steps": 512, "evaluation.every": 512})

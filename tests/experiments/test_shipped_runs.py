@@ -14,6 +14,7 @@ from loomrl.config import AnyExperiment, ControlExperiment, Experiment, LoopExpe
 from loomrl.config.sweep import Sweep
 from loomrl.experiments import chats, shipped, sweep_file
 from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.bench.control.zoo_peers import PEERS
 from loomrl.experiments.record import Recording, record
 from loomrl.experiments.sweep import sweep
 from loomrl.experiments.train import train
@@ -37,6 +38,7 @@ LONG = {
     "language/league_tiny",
     "language/agent_tiny",  # trained in test_agent_tiny.py
     "language/smol_tools",  # the same agent
+    *(f"control/{row}" for row in PEERS if row not in ("cartpole", "pendulum")),  # trained by `loomrl bench zoo`
 }
 NAMES = [name for name in shipped.names() if not name.startswith(("serving/", "loop/"))]
 

@@ -50,6 +50,7 @@ def experiment(folder: Path, **changes: Any) -> ControlExperiment:
 @pytest.mark.system
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("ray_cluster", "one_thread")
+@pytest.mark.slow
 def test_a_front_is_learnt_kept_exported_and_shown(tmp_path: Path) -> None:
     asked = experiment(tmp_path)
     train(asked, run="arms")

@@ -123,6 +123,7 @@ def test_a_run_ends_when_an_evaluation_reaches_the_level_also_before_the_first_u
     assert again.stopped.startswith("level reached: ")
 
 
+@pytest.mark.slow
 def test_transfer_tells_the_steps_from_scratch_and_from_each_version(meta: Path) -> None:
     train(arms(meta, **{"environment.settings.vary.probabilities": [[0.0, 1.0]], "train.steps": 800}), run="plain")
     swapped = {"environment.settings.vary.probabilities": [[1.0, 0.0]], "algorithm.learning_rate": 1e-3}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomrl.errors import ConfigError
 from loomrl.gym.check.promise import MOST, enough, interval
-from loomrl.gym.check.run import _Probe, check_environment
+from loomrl.gym.check.run import ProbeProcess, check_environment
 from tests.gym.forked_checks import forked_checks  # noqa: F401
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("forked_checks")]
@@ -34,8 +34,8 @@ def test_a_sound_environment_passes_every_check_with_figures():
 
 
 def test_what_loads_once_is_not_held_against_the_first_hostile_text(monkeypatch):
-    started, start = [], _Probe._start
-    monkeypatch.setattr(_Probe, "_start", lambda probe: started.append(probe) or start(probe))
+    started, start = [], ProbeProcess._start
+    monkeypatch.setattr(ProbeProcess, "_start", lambda probe: started.append(probe) or start(probe))
     report = check_environment(sample_envs.SlowToLoad, only=["hostile"], step_limit_s=0.15)
     assert len(started) == 2, "one process, and another one after its end"
     (contract, hostile) = report.checks

@@ -22,13 +22,14 @@ from loomrl.feedback.dataset import freeze
 from loomrl.inference.chat import Transcript
 from loomrl.inference.engine import Request
 from loomrl.inference.policy import Voice, open_voice
-from loomrl.release.gate.check import CheckState, GateCheck
+from loomrl.release.gate.check import CheckState, GateCheck, strategy_of
 from loomrl.release.gate.logged import EFFECTIVE, LoggedSession, check_sessions, difference_of, value_of
 from loomrl.run.record import begin_run
 from loomrl.serving.call import Drawing
 from loomrl.serving.recording.trajectory import callers_sampling
 from loomrl.store import open_store
 from loomrl.store.datasets import read_rows
+from loomrl.store.verdicts import VerdictOutcome
 from loomrl.types import End, Message, Reward, Source, Task, Tokens, Trajectory, Turn
 from tests.algorithms.language_support import QUIET
 from tests.command_line import typed_json
@@ -149,6 +150,15 @@ def test_worse_candidates_are_refused_and_equal_ones_are_not() -> None:
     tables = Tables.drawn(rng, turns=2, change=0.0)
     equal = replace(tables, candidate_TXA=tables.served_TXA)
     assert check_sessions("log", equal.log(rng, 500), {}, error_rate=0.05).state is CheckState.PASSED
+
+
+@pytest.mark.parametrize(("change", "share"), [(0.1, 0.25), (0.7, 0.05), (3.0, 0.05)])
+def test_a_canary_begins_further_on_if_logs_exclude_what_its_guards_accept(change: float, share: float) -> None:
+    rng = np.random.default_rng(7)
+    tables = Tables.drawn(rng, turns=1, change=change)
+    check = check_sessions("log", tables.log(rng, 400), {}, error_rate=0.05)
+    assert strategy_of(VerdictOutcome.ALLOWED, None, [check]) == ("canary", share)
+    assert strategy_of(VerdictOutcome.REFUSED, None, [check]) == ("stop", 0.0)
 
 
 def test_nothing_is_said_below_the_size() -> None:

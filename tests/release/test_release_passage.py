@@ -217,7 +217,12 @@ def test_a_word_that_means_nothing_now_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("advice", "strategy", "first"),
-    [(("blue_green", 1.0), "blue_green", 0.1), (("canary", 0.1), "canary", 0.1), (("canary", 0.05), "canary", 0.05)],
+    [
+        (("blue_green", 1.0), "blue_green", 0.1),
+        (("canary", 0.1), "canary", 0.1),
+        (("canary", 0.05), "canary", 0.05),
+        (("canary", 0.25), "canary", 0.25),
+    ],
 )
 def test_strategy_is_the_one_that_the_gate_advises_unless_the_plan_says_one(
     advice: tuple[str, float], strategy: str, first: float

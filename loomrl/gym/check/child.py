@@ -77,6 +77,15 @@ async def _find_out(job: str, probe: CheckProbe) -> EnvironmentCheck:
     if job in JOBS:
         return await JOBS[job](probe)
     kind, _, name = job.partition(" ")
+    if kind == "attack":
+        from loomrl.gym.attack.hunt import hunt
+
+        found = await hunt(probe.kind, probe.settings, json.loads(name), probe.tell)
+        return EnvironmentCheck("attack", True, json.dumps(found))
+    if kind == "replay":
+        from loomrl.gym.attack.hunt import replay
+
+        return await replay(probe, json.loads(name))
     if kind == "hostile":
         return await hostile.check_text(probe, name)
     return await promise.check_opponent(probe, job)

@@ -19,12 +19,14 @@ from loomrl.errors import ConfigError, RegistryError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
 from loomrl.gym.check.hostile import TEXTS
-from loomrl.gym.check.probe import CheckReport, EnvironmentCheck
+from loomrl.gym.check.probe import CheckReport, EnvironmentCheck, summarize
 from loomrl.gym.task_mixture import resolve_id
 
 _PLAIN = ("settings", "tasks", "determinism", "oracle", "rewards")
-CHECKS = ("contract", *_PLAIN, "opponents", "hostile", "sandbox")
-"""The checks by name. `contract` always runs first; if it fails, no other runs. `sandbox` applies to some only."""
+CHECKS = ("contract", *_PLAIN, "opponents", "attacks", "hostile", "sandbox")
+"""The checks by name. `contract` always runs first; if it fails, no other runs. `attacks` and `sandbox` apply to
+some environments only.
+"""
 SILENCE_S = 30.0
 """Time limit of one episode of a check, after which its process is killed."""
 STEP_LIMIT_S = 0.5
@@ -77,11 +79,22 @@ def check_environment(
     environment = make(target, settings or {}) if isinstance(target, str) else target(settings)
     subject = Subject.of(environment, share)
     name = environment.name or type(environment).__name__
-    with _Probe(subject, step_limit_s=step_limit_s) as probe:
-        return CheckReport(name, environment.version, tuple(_checks(probe, only, step_limit_s, watch)))
+    kept = _kept_attacks(environment) if "attacks" in only else []
+    with ProbeProcess(subject, step_limit_s=step_limit_s) as probe:
+        return CheckReport(name, environment.version, tuple(_checks(probe, only, step_limit_s, kept, watch)))
 
 
-def _checks(probe: "_Probe", only: Sequence[str], step_limit_s: float, watch: Watch) -> Iterator[EnvironmentCheck]:
+def _kept_attacks(environment: BaseEnvironment) -> list[str]:
+    """The attacks that `loomrl envs attack` has proved, as jobs."""
+    from loomrl.gym.attack.kept import file_of, read
+
+    file = file_of(environment)
+    return [f"replay {json.dumps(finding.data())}" for finding in read(file)] if file.exists() else []
+
+
+def _checks(
+    probe: "ProbeProcess", only: Sequence[str], step_limit_s: float, kept: Sequence[str], watch: Watch
+) -> Iterator[EnvironmentCheck]:
     def run_job(job: str) -> EnvironmentCheck:
         check = probe.check(job)
         watch(check)
@@ -98,6 +111,8 @@ def _checks(probe: "_Probe", only: Sequence[str], step_limit_s: float, watch: Wa
     if "opponents" in only:
         yield from (run_job("random"), run_job("constant"))
         yield _summary([run_job(f"hack {index}") for index in range(int(contract.figures["hacks"]))])
+    if kept:
+        yield _attacks([run_job(job) for job in kept])
     if "hostile" in only:
         yield _hostile(probe, step_limit_s)
     if "sandbox" in only and contract.figures["sandboxed"]:
@@ -114,7 +129,14 @@ def _summary(hacks: list[EnvironmentCheck]) -> EnvironmentCheck:
     return EnvironmentCheck("hacking", not faults, "; ".join(faults[:3]) or detail, figures)
 
 
-def _compare_processes(probe: "_Probe", check: EnvironmentCheck) -> EnvironmentCheck:
+def _attacks(replayed: list[EnvironmentCheck]) -> EnvironmentCheck:
+    """The kept attacks as one check."""
+    faults = [check.detail for check in replayed if not check.passed]
+    figures = {"attacks": len(replayed), "paid": len(faults)}
+    return EnvironmentCheck("attacks", not faults, summarize(faults) or f"{len(replayed)} are no longer paid", figures)
+
+
+def _compare_processes(probe: "ProbeProcess", check: EnvironmentCheck) -> EnvironmentCheck:
     """Replay in processes with different hash seeds, where sets and hashes have another order."""
     with probe.sibling(hash_seed=1) as sibling:
         first, second = (each.check("fingerprint") for each in (probe, sibling))
@@ -139,7 +161,7 @@ def _difference(ours: str, theirs: str) -> str:
     return f"…{ours[span]!r} and …{theirs[span]!r}"
 
 
-def _hostile(probe: "_Probe", step_limit_s: float) -> EnvironmentCheck:
+def _hostile(probe: "ProbeProcess", step_limit_s: float) -> EnvironmentCheck:
     """All hostile texts; a process that hangs on one is killed, and a fresh one continues with the next."""
     faults = []
     slowest = 0.0
@@ -161,7 +183,7 @@ def _hostile(probe: "_Probe", step_limit_s: float) -> EnvironmentCheck:
     return EnvironmentCheck("hostile", True, detail, {"slowest_s": slowest})
 
 
-class _Probe:
+class ProbeProcess:
     """A process that does one job after another. A job that ends or hangs it fails, and the next has a fresh one."""
 
     def __init__(self, subject: Subject, *, step_limit_s: float = STEP_LIMIT_S, hash_seed: int = 0) -> None:
@@ -172,6 +194,8 @@ class _Probe:
             "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path),
             "PYTHONHASHSEED": str(hash_seed),
         }
+        self.place = ""
+        """Its last report of where a job is."""
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str] = queue.Queue()
 
@@ -181,9 +205,9 @@ class _Probe:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def sibling(self, *, hash_seed: int) -> "_Probe":
+    def sibling(self, *, hash_seed: int) -> "ProbeProcess":
         """One like this, in which sets and hashes have another order."""
-        return _Probe(self._subject, hash_seed=hash_seed)
+        return ProbeProcess(self._subject, hash_seed=hash_seed)
 
     def check(self, job: str, *, silence_s: float = SILENCE_S) -> EnvironmentCheck:
         """The job's check; it fails if nothing is reported for `silence_s`."""
@@ -192,22 +216,22 @@ class _Probe:
         with suppress(OSError):  # it died after its last job: there will be no answer
             process.stdin.write(f"{job}\n")
             process.stdin.flush()
-        place = "the start"
+        self.place = "the start"
         patience_s = SILENCE_S
         while True:
             try:
                 line = self._lines.get(timeout=patience_s)
             except queue.Empty:
                 self._end()
-                return _death(job, f"{place}: no answer within {patience_s:g} s, killed")
+                return _death(job, f"{self.place}: no answer within {patience_s:g} s, killed")
             if not line:
                 code = process.wait()
                 self._end()
-                return _death(job, f"{place}: the process died (exit code {code})")
+                return _death(job, f"{self.place}: the process died (exit code {code})")
             message = json.loads(line)
             if "at" not in message:
                 return EnvironmentCheck(**message)
-            place = message["at"]
+            self.place = message["at"]
             patience_s = silence_s
 
     def _start(self) -> subprocess.Popen[str]:

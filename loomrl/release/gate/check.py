@@ -50,6 +50,10 @@ class GateCheck:
 BLUE_GREEN = 0.15
 CANARY = 0.05
 """Improvements above which the gate advises blue-green, or a larger first canary step."""
+LEAST_CHANGE = "least_change"
+"""Figure of the check by logs: the lower bound of the change in mean reward."""
+MAY_LOSE = 0.05
+"""Loss that the default guards accept: if logs exclude more, the canary begins with a larger share."""
 
 
 def improvement_check(found: Bounded | None, *, least: float | None = None) -> GateCheck:
@@ -82,12 +86,14 @@ def outcome_of(checks: Sequence[GateCheck], *, needs_approval: bool) -> VerdictO
     return VerdictOutcome.WAITING if needs_approval else VerdictOutcome.ALLOWED
 
 
-def strategy_of(outcome: VerdictOutcome, found: Bounded | None) -> tuple[str, float]:
+def strategy_of(outcome: VerdictOutcome, found: Bounded | None, checks: Sequence[GateCheck]) -> tuple[str, float]:
     """The strategy of release and its first share: `blue_green`, `canary`, or `stop`."""
     if outcome in (VerdictOutcome.REFUSED, VerdictOutcome.ERROR):
         return "stop", 0.0
     if found is not None and found.mean >= BLUE_GREEN:
         return "blue_green", 1.0
+    if any(check.figures.get(LEAST_CHANGE, -1.0) >= -MAY_LOSE for check in checks):
+        return "canary", 0.25
     return "canary", 0.10 if found is not None and found.mean >= CANARY else 0.05
 
 

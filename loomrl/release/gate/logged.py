@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from loomrl.release.betting import Floats, least_difference
-from loomrl.release.gate.check import CheckState, GateCheck
+from loomrl.release.gate.check import LEAST_CHANGE, CheckState, GateCheck
 from loomrl.release.paired import suited_bets
 
 EFFECTIVE = 200.0
@@ -119,6 +119,8 @@ def check_sessions(
         reason = f"too little to say: effective n={worth} of {EFFECTIVE:g} needed; {told}"
         return GateCheck(name=name, state=CheckState.NOT_APPLICABLE, reason=reason, figures=figures)
     figures["differences"] = [asdict(one) for one in spoken]
+    if spoken[0].level == "session":  # of single answers nothing follows for a canary, which gives all of them
+        figures[LEAST_CHANGE] = spoken[0].low
     value = value_of(sessions, error_rate=error_rate)
     if value.effective >= EFFECTIVE:
         figures["value"] = asdict(value)

@@ -10,6 +10,10 @@ import pytest
 pytest.importorskip("pettingzoo", reason="needs PettingZoo: pip install 'loomrl[multiagent]'")
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
+from loomrl.config import CustomEnvironment
+from loomrl.control.environment import open_environments
+from loomrl.control.play import RandomPolicy, play
+from loomrl.control.shared import SharedVector
 from loomrl.envs.teamwork import TeamEnvironment, TeamParallel
 from loomrl.envs.teamwork.baseline import greedy_policy
 from loomrl.envs.teamwork.dynamics import Teams
@@ -17,6 +21,10 @@ from loomrl.envs.teamwork.observation import observe
 from loomrl.envs.teamwork.parallel import MultiAgentTaskEnvironment
 from loomrl.envs.teamwork.settings import team_settings
 from loomrl.errors import ConfigError, PolicyError
+
+
+class Lenient(TeamParallel):
+    """A team with rules of its own."""
 
 
 def step_together(shared, steps=60):
@@ -31,6 +39,48 @@ def step_together(shared, steps=60):
         one = central.step(actions_N3.ravel())
         many = parallel.step(dict(zip(parallel.agents, actions_N3, strict=True)))
         yield one, many
+
+
+def open_places(kind, settings, **more):
+    choice = CustomEnvironment(entry_point=f"{kind.__module__}:{kind.__qualname__}", settings=settings, **more)
+    return open_environments(choice, 3 * settings["agents"], settings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "agents"), [(TeamParallel, 2), (TeamParallel, 9), (MultiAgentTaskEnvironment, 4)], ids=["2", "9", "basic"]
+)
+def test_many_teams_at_once_are_those_of_one_after_the_other(kind, agents):
+    settings = {"agents": agents, "steps": 15, "shared": 0.3}
+    at_once, one_by_one = open_places(kind, settings), open_places(kind, settings, vectorization="sync")
+    assert isinstance(one_by_one, SharedVector)
+    assert not isinstance(at_once, SharedVector)
+    actions = np.random.default_rng(0).uniform(-1.2, 1.2, (40, 3 * agents, 3)).astype(np.float32)
+    routes = []
+    for env in (at_once, one_by_one):
+        route = [env.reset(seed=5)]
+        route += [env.step(each) for each in actions]
+        route += [env.reset()] + [env.step(each) for each in actions[:3]]
+        routes.append(route)
+    for ours, theirs in zip(*routes, strict=True):
+        for one, other in zip(ours[:-1], theirs[:-1], strict=True):
+            np.testing.assert_array_equal(one, other)
+            assert one.dtype == other.dtype
+        for name in {"absent", "is_success"} & theirs[-1].keys():
+            np.testing.assert_array_equal(ours[-1][name], theirs[-1][name])
+        assert ("is_success" in ours[-1]) == ("is_success" in theirs[-1])
+    parts = sum(part for name, part in routes[1][7][-1]["parts"].items() if not name.startswith("_"))
+    np.testing.assert_allclose(routes[0][7][-1]["credit"], parts)
+
+
+def test_a_class_made_of_a_team_is_stepped_as_it_says_itself():
+    places = open_places(Lenient, {"agents": 2})
+    assert isinstance(places, SharedVector)
+    assert isinstance(places.worlds[0], Lenient)
+
+
+def test_teams_at_once_are_cut_together():
+    told = play(RandomPolicy(), open_places(TeamParallel, {"agents": 2}), 12, seed=0, max_steps=7)
+    assert (told.lengths, told.cut) == ([7] * 12, 12)
 
 
 def test_environment_passes_the_tests_of_pettingzoo():
