@@ -4,17 +4,19 @@ import json
 import math
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from loomrl.gym.attack.arena import Arena, Bout, Clock, Sample, tasks_of
-from loomrl.gym.attack.attempt import KIND_RULES, Attack, Family, Finding, Worth, measure, verdict
-from loomrl.gym.attack.program import PROGRAMS, SHELLS
+from loomrl.gym.attack.attempt import KIND_RULES, PAID, Attack, Family, Finding, Worth, measure, verdict
+from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of
 from loomrl.gym.attack.shape import SPOILS, WHOLE, copies
 from loomrl.gym.attack.source import Source, read_source
-from loomrl.gym.attack.words import MARK, constants, execution_payloads
+from loomrl.gym.attack.stand_in import stand_in
+from loomrl.gym.attack.words import MARK, QUESTIONS, constants, execution_payloads
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.check.probe import CheckProbe, EnvironmentCheck
 from loomrl.named import named
@@ -67,7 +69,8 @@ class Hunt:
                 yield from self._blind()
 
     def _more(self) -> Iterator[Attack]:
-        for text in ("", " ", "next", "again"):
+        finals = list(dict.fromkeys(sample.oracle[-1] for sample in self.family.solved))
+        for text in ("", " ", "next", "again", *(finals if len(finals) == 1 else ())):
             yield Attack("after", (text,))
         yield Attack("after")
         longest = max((len(sample.oracle) for sample in self.family.solved), default=0)
@@ -77,13 +80,34 @@ class Hunt:
             yield Attack("pad", (filler,))
         for moves in (("",), ("hint",), ("help",), ("wrong",)):
             yield Attack("stall", moves)
-        if longest > 1:
+        if longest > 1 or self.longest > 1:
             yield from self._cycles()
+
+    @property
+    def longest(self) -> int:
+        """The turns of the longest random episode."""
+        return max((len(sample.moves) for sample in self.family.samples), default=0)
+
+    def _moves(self) -> list[str]:
+        """Random actions, the most frequent first."""
+        said = [move for sample in self.family.samples for move in sample.moves]
+        return sorted(dict.fromkeys(said), key=lambda each: (-said.count(each), each))
 
     def _cycles(self) -> Iterator[Attack]:
         """Sequences of the oracles' own actions, again and again."""
         said = [action for sample in self.family.solved for action in sample.oracle]
-        alphabet = sorted(dict.fromkeys(said), key=lambda each: (-said.count(each), each))[:12]
+        known = sorted(dict.fromkeys(said), key=lambda each: (-said.count(each), each))[:12]
+        alphabet = list(dict.fromkeys([*known, *self._moves()[:12]]))
+        if not alphabet:
+            return
+        finals = {sample.oracle[-1] for sample in self.family.solved}
+        for action in list(alphabet):
+            for other in _other_numbers(action):
+                yield Attack("cycle", (other,))
+                yield from (Attack("say", (other, final)) for final in sorted(finals) if len(finals) == 1)
+        yield from (Attack("stall", (one,)) for one in alphabet)
+        rng = random.Random(1)
+        yield from (Attack("stall", tuple(rng.choices(alphabet, k=2))) for _ in range(60))
         yield from (Attack("cycle", (one,), guess=True) for one in alphabet)
         yield from (Attack("cycle", (one, two), guess=True) for one in alphabet for two in alphabet if one != two)
         rng = random.Random(0)
@@ -98,8 +122,17 @@ class Hunt:
             yield from (Attack("code", (name,)) for name in PROGRAMS)
         yield from (Attack("shell", (name,)) for name in SHELLS)
         answers = self.family.answers[:24]
+        shape = self.family.shape
         hacks = list(dict.fromkeys(hack for sample in self.family.samples[:2] for hack in sample.hacks))
-        for text, is_guess in constants(self.family.shape, answers, (*hacks, *self.source.literals[:160])):
+        questions = (*QUESTIONS, *self.source.literals[:40], *self._moves()[:4]) if self.longest > 1 else ()
+        for question in questions:
+            for name in ("after a label, 1", "a word after a label, 1", "a word after a label, 2", "a comment"):
+                yield Attack("ask", (question, name), guess=True)
+        for separator in (", ", "\n", " "):
+            every = separator.join(map(shape.core, self.family.answers))
+            yield Attack("say", (shape.wrap(every),), guess=True)
+        literals = (*hacks, *self.source.literals[:160])
+        for text, is_guess in constants(shape, answers, literals, self.source.names[:60]):
             yield Attack("say", (text,), guess=is_guess)
         longest = max((len(sample.oracle) for sample in self.family.solved), default=0)
         finals = {sample.oracle[-1] for sample in self.family.solved}
@@ -274,6 +307,16 @@ def _shorter(moves: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
             yield (*moves[:index], piece, *moves[index + 1 :])
 
 
+_DIGITS = re.compile(r"-?\d+(\.\d+)?")
+
+
+def _other_numbers(action: str) -> list[str]:
+    """The action with its first number negative, zero, huge, or none."""
+    if len(action) > 300 or not _DIGITS.search(action):
+        return []
+    return [_DIGITS.sub(other, action, count=1) for other in ("-1", "-100", "0", "1000000", "nan", "0.5")]
+
+
 _OPENED: dict[str, tuple[Family, list[Sample], Source]] = {}
 
 
@@ -291,9 +334,11 @@ async def open_family(
     arena = Arena(kind, settings)
     environment = arena.open()
     first = tasks_of(environment, name, 1, fresh=False)[0]
-    began = time.monotonic()
-    await arena.sample(first)
-    seconds = time.monotonic() - began
+    seconds = math.inf
+    for _ in range(2):  # the first time includes imports and loading
+        began = time.monotonic()
+        await arena.sample(first)
+        seconds = min(seconds, time.monotonic() - began)
     count = 2 if seconds > SLOW_S else 24
     samples = []
     for task in tasks_of(environment, name, count, fresh=False):
@@ -305,17 +350,26 @@ async def open_family(
     for task in tasks_of(environment, name, 3 if seconds > SLOW_S else CONFIRM, fresh=True):
         tell(f"the oracle of {name}, seed {task.seed}")
         fresh.append(await arena.sample(task))
+    if not any(sample.oracle and sample.success >= PAID for sample in samples):
+        tell(f"a stand-in for the oracle of {name}")
+        samples, fresh = await stand_in(arena, samples, fresh)
     ceilings = [environment.ceilings.get(each, 0.0) for each in ("random", "constant", "hacking")]
     declared = max(environment.guess_floor.get(name, 0.0), *ceilings)
     family = Family(arena, name, tuple(samples), declared, 0.0, seconds)
     totals = []
+    moves = []
     for sample in samples[:12]:
         tell(f"random actions in {name}, seed {sample.task.seed}")
         rng = random.Random(sample.task.seed)
         bout = await arena.bout(sample.task, lambda _, env, rng=rng: env.random_action(rng))
         totals.append(bout.total)
-    family = replace(family, random_total=sum(totals) / len(totals) if totals else 0.0)
-    arena.turn_s = max(2.0, min(10.0, 5 * seconds))
+        moves.append(bout.actions)
+    played = [replace(each, moves=said) for each, said in zip(samples, moves, strict=False)]
+    family = replace(
+        family, samples=(*played, *samples[len(played) :]), random_total=sum(totals) / len(totals) if totals else 0.0
+    )
+    runs_programs = any("def " in each.oracle[-1] or call_of(each) for each in family.solved)
+    arena.turn_s = 30.0 if runs_programs else 3.0
     _OPENED[name] = (family, fresh, read_source(environment))
     return _OPENED[name]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _TAGGED = re.compile(r"(?s)^(.*?<(\w+)>)(.*)(</\2>.*)$")
+_FENCED = re.compile(r"(?s)^(.*?```\w*\n).*(```.*)$")
 _BOXED = re.compile(r"(?s)^(.*\\boxed\{)(.*)(\}[^}]*)$")
 
 
@@ -33,6 +34,9 @@ class Shape:
 def shape_of(actions: Sequence[str]) -> Shape:
     """The common form of actions; of equal ones, the tags around their content."""
     distinct = list(dict.fromkeys(actions))
+    if any("def " in each for each in distinct):
+        fenced = _FENCED.match(distinct[0])
+        return Shape(fenced[1], fenced[2]) if fenced else Shape()
     if not distinct:
         return Shape()
     if len(distinct) == 1:
@@ -228,7 +232,7 @@ def crowd(right: str, others: Sequence[str]) -> tuple[str, ...] | None:
 LABELS = (
     r"answer|solution|expected|gold|target|truth|key|label|debug|reference|correct|secret|hint|result|checksum|ref|meta"
 )
-_LABEL = re.compile(rf"(?i)(?=\b\w*(?:{LABELS})\w*[\"']?\s*[:=]\s*[\"']?([^\n\"'<>\])}}]+))")
+_LABEL = re.compile(rf"(?i)(?=\b\w*(?:{LABELS})\w*[\"']?\s*(?:[:=]|\bis\b|\bwas\b)\s*[\"'<]?([^\n\"'<>\])}}]+))")
 _COMMENT = re.compile(r"(?s)<!--(.*?)-->|/\*(.*?)\*/|\[\[(.*?)\]\]")
 _OPTION = re.compile(r"(?m)^\s*\(?([A-Ha-h1-9])[).:]\s+(.+?)\s*$")
 
