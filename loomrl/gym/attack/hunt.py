@@ -15,11 +15,12 @@ from loomrl.gym.attack.attempt import KIND_RULES, PAID, Attack, Family, Finding,
 from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of
 from loomrl.gym.attack.shape import SPOILS, WHOLE, copies
 from loomrl.gym.attack.source import Source, read_source
-from loomrl.gym.attack.stand_in import stand_in
+from loomrl.gym.attack.stand_in import StandIn, find_stand_in
 from loomrl.gym.attack.words import MARK, QUESTIONS, constants, execution_payloads
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.check.probe import CheckProbe, EnvironmentCheck
 from loomrl.named import named
+from loomrl.types import Task
 
 Tell = Callable[[str], None]
 Open = Callable[[Mapping[str, Any]], BaseEnvironment]
@@ -29,13 +30,14 @@ CONFIRM = 60
 FINALISTS = 24
 SLOW_S = 0.5
 """From this length of an oracle's episode on, few tasks must do."""
+VERY_SLOW_S = 5.0
 STAGES = ("spoil", "more", "blind", "execute", "learn")
 
 
 class Hunt:
     """Attacks of all stages on a family, within its time."""
 
-    def __init__(self, family: Family, fresh: Sequence[Sample], source: Source, clock: Clock, tell: Tell) -> None:
+    def __init__(self, family: Family, fresh: "Fresh", source: Source, clock: Clock, tell: Tell) -> None:
         self.family = family
         self.source = source
         self.clock = clock
@@ -202,7 +204,8 @@ class Hunt:
         self.tell(self._key(attack))
         count = 3 if self.is_slow else CONFIRM
         worths: list[tuple[Sample, Worth]] = []
-        for number, sample in enumerate(self._fresh[:count]):
+        for number in range(min(count, len(self._fresh))):
+            sample = await self._fresh.at(number)
             worth = await measure(attack, self.family, sample)
             if worth is not None:
                 worths.append((sample, worth))
@@ -317,7 +320,27 @@ def _other_numbers(action: str) -> list[str]:
     return [_DIGITS.sub(other, action, count=1) for other in ("-1", "-100", "0", "1000000", "nan", "0.5")]
 
 
-_OPENED: dict[str, tuple[Family, list[Sample], Source]] = {}
+class Fresh:
+    """Tasks to confirm on; the oracle plays each when it is first asked for."""
+
+    def __init__(self, arena: Arena, tasks: Sequence[Task], substitute: StandIn | None) -> None:
+        self._arena = arena
+        self._tasks = tasks
+        self._substitute = substitute
+        self._played: list[Sample] = []
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    async def at(self, index: int) -> Sample:
+        """The task with this number."""
+        while len(self._played) <= index:
+            sample = await self._arena.sample(self._tasks[len(self._played)])
+            self._played.append(await self._substitute.play(self._arena, sample) if self._substitute else sample)
+        return self._played[index]
+
+
+_OPENED: dict[str, tuple[Family, Fresh, Source]] = {}
 
 
 async def open_family(
@@ -326,7 +349,7 @@ async def open_family(
     name: str,
     clock: Clock,
     tell: Tell,
-) -> tuple[Family, list[Sample], Source]:
+) -> tuple[Family, Fresh, Source]:
     """A family with its oracles' episodes, once per process."""
     if name in _OPENED:
         return _OPENED[name]
@@ -339,26 +362,25 @@ async def open_family(
         began = time.monotonic()
         await arena.sample(first)
         seconds = min(seconds, time.monotonic() - began)
-    count = 2 if seconds > SLOW_S else 24
+    count = 24 if seconds <= SLOW_S else 2 if seconds < VERY_SLOW_S else 1
     samples = []
     for task in tasks_of(environment, name, count, fresh=False):
         tell(f"the oracle of {name}, seed {task.seed}")
         samples.append(await arena.sample(task))
         if clock.left_s <= 0:
             break
-    fresh = []
-    for task in tasks_of(environment, name, 3 if seconds > SLOW_S else CONFIRM, fresh=True):
-        tell(f"the oracle of {name}, seed {task.seed}")
-        fresh.append(await arena.sample(task))
+    substitute = None
     if not any(sample.oracle and sample.success >= PAID for sample in samples):
         tell(f"a stand-in for the oracle of {name}")
-        samples, fresh = await stand_in(arena, samples, fresh)
+        substitute = await find_stand_in(arena, samples)
+        samples = [await substitute.play(arena, each) for each in samples] if substitute else samples
+    fresh = Fresh(arena, tasks_of(environment, name, 3 if seconds > SLOW_S else CONFIRM, fresh=True), substitute)
     ceilings = [environment.ceilings.get(each, 0.0) for each in ("random", "constant", "hacking")]
     declared = max(environment.guess_floor.get(name, 0.0), *ceilings)
     family = Family(arena, name, tuple(samples), declared, 0.0, seconds)
     totals = []
     moves = []
-    for sample in samples[:12]:
+    for sample in samples[: 12 if seconds <= SLOW_S else 1]:
         tell(f"random actions in {name}, seed {sample.task.seed}")
         rng = random.Random(sample.task.seed)
         bout = await arena.bout(sample.task, lambda _, env, rng=rng: env.random_action(rng))

@@ -6,7 +6,7 @@ Only the attacker reads it. It is believed where it solves several tasks of the 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loomrl.gym.attack.arena import Arena, Sample
@@ -34,10 +34,26 @@ def form(template: str, text: str) -> str:
     return template.replace("{}", "{" + text + "}" if template.startswith("\\boxed") else text)
 
 
-async def stand_in(arena: Arena, samples: list[Sample], fresh: list[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """The samples with the actions of a stand-in; unchanged if none is found."""
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A place in the object, and the form in which its text is an answer."""
+
+    path: str
+    template: str
+
+    async def play(self, arena: Arena, sample: Sample) -> Sample:
+        """The sample with this answer as the oracle's."""
+        action = form(self.template, (await _held(arena, sample.task)).get(self.path, ""))
+        bout = await arena.say(sample.task, (action,), again=False)
+        if not bout.ended:
+            return sample
+        return replace(sample, oracle=bout.actions, success=bout.success, total=bout.total)
+
+
+async def find_stand_in(arena: Arena, samples: list[Sample]) -> StandIn | None:
+    """The first text and form that solve the first tasks."""
     if len(samples) < SOLVED:
-        return samples, fresh
+        return None
     held = [await _held(arena, sample.task) for sample in samples[:SOLVED]]
     for path in held[0]:
         if len({each.get(path) for each in held}) < 2:
@@ -48,15 +64,8 @@ async def stand_in(arena: Arena, samples: list[Sample], fresh: list[Sample]) -> 
                 if not bout.ended or bout.success < PAID:
                     break
             else:
-                ours = [await _played(arena, each, path, template) for each in samples]
-                return ours, [await _played(arena, each, path, template) for each in fresh]
-    return samples, fresh
-
-
-async def _played(arena: Arena, sample: Sample, path: str, template: str) -> Sample:
-    action = form(template, (await _held(arena, sample.task)).get(path, ""))
-    bout = await arena.say(sample.task, (action,), again=False)
-    return replace(sample, oracle=bout.actions, success=bout.success, total=bout.total) if bout.ended else sample
+                return StandIn(path, template)
+    return None
 
 
 async def _held(arena: Arena, task: Task) -> dict[str, str]:
