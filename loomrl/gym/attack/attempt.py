@@ -200,12 +200,12 @@ async def _spoiled(attack: Attack, family: Family, sample: Sample) -> Worth | No
     if attack.kind == "spoil":
         other = family.shape.core(others[0]) if others else ""
         spoiled = SPOILS[name](core, other, sample.prompt)
-        variants = spoiled and tuple(map(family.shape.wrap, spoiled))
+        variants = spoiled and tuple(family.shape.dress(right, each) for each in spoiled)
     elif attack.kind == "whole" and len(others) >= 2:
         variants = WHOLE[name](right, others)
     elif attack.kind == "crowd":
         crowded = crowd(core, list(map(family.shape.core, others)))
-        variants = crowded and tuple(map(family.shape.wrap, crowded))
+        variants = crowded and tuple(family.shape.dress(right, each) for each in crowded)
     if not variants:
         return None
     least = 1.0
@@ -217,7 +217,7 @@ async def _spoiled(attack: Attack, family: Family, sample: Sample) -> Worth | No
         if least < PAID * sample.success:
             return Worth(0.0, 0.0, bout.actions)
     # Where anything ends the task well, as after work that is already done, the last answer proves nothing.
-    for other in (*others[:2], family.shape.wrap("zzqx")):
+    for other in (*others[:2], family.shape.dress(right, "zzqx")):
         control = await family.arena.say(sample.task, (*sample.oracle[:-1], other), again=False)
         if control.success >= 0.5:
             return None
