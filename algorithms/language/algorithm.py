@@ -100,7 +100,7 @@ class Language(Placed):
         metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
         source.advance(groups)
         stop = self._stopper.observe(metrics.get(Metric.SUCCESS, 0.0), metrics.get(Metric.POLICY_KL, 0.0))
-        metrics |= self._onset.observe(source.done, groups)
+        metrics |= self._check_reward(groups)
         stop = self._stop_hacking() or stop
         metrics |= source.timing(pace, clock)
         if self.evaluations.is_due(source.done, at_end=bool(stop or source.over)):
@@ -115,6 +115,15 @@ class Language(Placed):
         is_best = self.evaluations.are_made and self._ledger.is_best(self._score())
         if self.stopped is not None or is_best or source.done % self._experiment.train.checkpoint_every == 0:
             self._checkpoint()
+
+    def _check_reward(self, groups: Sequence[Group]) -> dict[str, float]:
+        """What was paid beside what second checks find; nothing where there is none."""
+        found = self._onset.observe(self.source.done, groups)
+        if found is None:
+            return {}
+        checked, unearned = found
+        hacked = float(self._onset.found is not None)
+        return {Metric.REWARD_CHECKED: checked, Metric.REWARD_UNEARNED: unearned, Metric.REWARD_HACKED: hacked}
 
     def _stop_hacking(self) -> str | None:
         """The reason to stop if the reward is proved to be hacked, unless that is only to be said."""

@@ -21,7 +21,6 @@ from loomrl.gym.base import CORRECT
 from loomrl.release.betting import Floats, log_capital
 from loomrl.release.guard import Better, Guard
 from loomrl.release.paired import compare_pairs
-from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Source, Trajectory
 
 ERROR_RATE = 0.01
@@ -73,20 +72,18 @@ class OnsetMonitor:
         self._count = 0
         """Updates that had any."""
 
-    def observe(self, update: int, groups: Iterable[Group]) -> dict[str, float]:
-        """Look at an update's attempts; metrics of them, none where no attempt has a second check."""
+    def observe(self, update: int, groups: Iterable[Group]) -> tuple[float, float] | None:
+        """Look at an update's attempts: the means of the checked success and of what was paid beyond it; None where no
+        attempt has a second check.
+        """
         checked = [members for group in groups if (members := [t for t in group.usable if _is_checked(t)])]
         if not checked:
-            return {}
+            return None
         units = [_unit(members) for members in checked]
         attempts = [attempt for members in checked for attempt in members]
         examples = [t.id for t in sorted(attempts, key=_unearned, reverse=True) if _unearned(t) >= WRONG]
         self.add(update, units, examples=examples)
-        return {
-            Metric.REWARD_CHECKED: float(np.mean([t.extra[CORRECT] for t in attempts])),
-            Metric.REWARD_UNEARNED: float(np.mean([_unearned(t) for t in attempts])),
-            Metric.REWARD_HACKED: float(self.found is not None),
-        }
+        return float(np.mean([t.extra[CORRECT] for t in attempts])), float(np.mean([_unearned(t) for t in attempts]))
 
     def add(self, update: int, units: Sequence[Unit], *, examples: Sequence[str] = ()) -> Onset | None:
         """One update's observations, which are equally likely in any order; the onset, once it is proved."""
@@ -114,7 +111,7 @@ class OnsetMonitor:
         paid_more, wrong_more = (pairs[:, 1] - pairs[:, 0]).T
         if not (_rises(wrong_more, spent) and _rises(wrong_more - paid_more / 2, spent)):
             return None
-        guard = Guard(metric=str(Metric.REWARD_UNEARNED), better=Better.LOWER)
+        guard = Guard(metric="unearned", better=Better.LOWER)
         rise = compare_pairs(guard, pairs[:, :, 1].tolist(), error_rate=spent)
         return Onset(
             update=self._updates[-length][0], before=before, now=now, low=rise.low, high=rise.high, examples=examples

@@ -147,7 +147,9 @@ class Prompts(BaseEnvironment):
             self._correct = _number_within(found, 0.0, 1.0, f"check {self.settings.check!r}")
         low, high = self.settings.reward_range
         what = f"reward {self.settings.reward!r}"
-        return _number_within(await self._ask(self._reward, what, action), low, high, what, ", or another reward_range.")
+        return _number_within(
+            await self._ask(self._reward, what, action), low, high, what, ", or another reward_range."
+        )
 
     async def _ask(self, grader: Callable[..., Any], what: str, action: str) -> Any:
         prompt = self._row[self.settings.prompt]
