@@ -3,6 +3,7 @@
 Importing this makes `LoomBlindCartPole-v0`, `LoomTMaze-v0` and `LoomKeys-v0` known to Gymnasium.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -63,6 +64,22 @@ class BlindCartPoles(CartPoleVectorEnv):
         """Push every cart once."""
         seen, *rest = super().step(action)
         return (seen[:, POSITIONS], *rest)  # type: ignore[return-value]
+
+
+class ShowOnly(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Shows only the numbers of an observation at these places."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], places: Sequence[int]) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        assert isinstance(space, spaces.Box)
+        self._places = list(places)
+        self.observation_space = spaces.Box(space.low[self._places], space.high[self._places])
+
+    def observation(self, observation: Any) -> Seen:
+        """The shown numbers."""
+        shown: Seen = observation[self._places]
+        return shown
 
 
 class TMaze(gymnasium.Env[Seen, np.int64]):

@@ -218,14 +218,18 @@ class ControlConfig(NamedConfig):
         """A ConfigError if the network's memory could not be trained, or would not be used."""
         settings = self.settings
         spec = self._rl_module_spec
-        learners = max(1, self.num_learners)
-        if settings.network.memory is None:
+        if settings.network.memory is None or self.in_evaluation:  # whose steps are not learnt from
             return
         if isinstance(spec, RLModuleSpec) and spec.module_class is not None:
             raise ConfigError(
                 f"network.memory has no effect on a module of your own, {spec.module_class.__name__}. Leave it out, or "
                 "leave out rl_module(…)."
             )
+        self._check_sequences(max(1, self.num_learners))
+
+    def _check_sequences(self, learners: int) -> None:
+        """A ConfigError if a minibatch has no room for a sequence of a rollout's steps in every learner."""
+        settings = self.settings
         if settings.minibatch_size < learners * self.rollout_fragment_length:
             raise ConfigError(
                 f"minibatch_size={settings.minibatch_size}: with network.memory a minibatch has all "

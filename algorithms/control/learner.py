@@ -336,15 +336,23 @@ class PartsLearner(ArrayLearner):
         super().load_state_dict(state)
         self.owed = state["owed"]
 
-    def open_ring(self, settings: Replay) -> Ring:
-        """An empty memory of steps."""
+    def open_ring(self, settings: Replay, length: int = 1) -> Ring:
+        """An empty memory of steps; or of sequences of this length, with the state of the policy's memory before."""
         view = seen(self.own.observation_space)
         kind = acts(self.own.action_space)
         numbers = view.shape, np.uint8 if view.kind == "pixels" else np.float32
         shape = () if kind.kind == "discrete" else (kind.count,)
         action = shape, np.float32 if kind.kind == "box" else np.int64
-        columns = {"seen": numbers, "after": numbers, "actions": action}
+        columns: dict[str, tuple[tuple[int, ...], Any]] = {"seen": numbers, "actions": action}
         columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
+        if length == 1:
+            columns["after"] = numbers
+        else:
+            columns["valid"] = (), np.bool_
+            columns = {name: ((length, *shape), dtype) for name, (shape, dtype) in columns.items()}
+            columns["seen"] = (length + 1, *numbers[0]), numbers[1]
+            columns["state"] = (self.own.net.memory.state,), np.float32
+            settings = settings.model_copy(update={"capacity": max(1, settings.capacity // length)})
         return Ring(columns, settings, seed=int(self.config.seed or 0))
 
     def tend(self, name: str, loss: Tensor) -> None:

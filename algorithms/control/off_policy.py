@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 from torch import Tensor
 from typing_extensions import override
@@ -18,14 +20,14 @@ from loomrl.algorithms.control.algorithm import Brought, ControlStep, collect_fr
 from loomrl.algorithms.control.config import ControlConfig
 from loomrl.algorithms.control.learner import ControlWork, PartsLearner
 from loomrl.algorithms.control.rollout import Rollout
-from loomrl.algorithms.control.step_replay import NStep, ReplaySample
+from loomrl.algorithms.control.step_replay import NStep, ReplaySample, Rows, sequences
 from loomrl.algorithms.learners import unwrap_errors
 from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
 
 Batch = Mapping[str, Tensor]
 AT_ONCE = 20
-"""Updates per report if everything is in one process."""
+"""Rollouts per report if everything is in one process and a rollout is a step."""
 
 
 class ReplayLearner(PartsLearner):
@@ -41,7 +43,9 @@ class ReplayLearner(PartsLearner):
         settings = self.config.settings
         if settings.products == "bfloat16":
             _refuse_slow_products(self._device)
-        self.ring = self.open_ring(settings.replay)
+        self.length = 1 if settings.network.memory is None else int(self.config.rollout_fragment_length)
+        """Steps of an entry in the replay memory: one, or those of a sequence for the policy's memory."""
+        self.ring = self.open_ring(settings.replay, self.length)
         self.parts["ring"] = self.ring
         self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
         self.parts["steps"] = self._steps
@@ -51,9 +55,9 @@ class ReplayLearner(PartsLearner):
         settings = self.config.settings
         for rollout, rewards in zip(work.rollouts, self.scale_rewards(work.rollouts), strict=True):
             self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
-            self.ring.append(self._steps(rollout, rewards.numpy()))
+            self.ring.append(self._entries(rollout, rewards.numpy()))
             self.owed += rollout.env_steps() * settings.updates_per_step
-        if self._least(self.ring.steps) * self.ranks < settings.warmup:
+        if self._least(self.ring.steps) * self.length * self.ranks < settings.warmup:
             self.owed = 0.0
             return 0
         due = self._least(int(self.owed))
@@ -63,13 +67,24 @@ class ReplayLearner(PartsLearner):
                 self.improve()
         return due * int(settings.batch)
 
+    def _entries(self, rollout: Rollout, rewards: NDArray[np.float32]) -> Rows:
+        """The entries of the replay memory that a rollout becomes."""
+        if rollout.state is None:
+            return self._steps(rollout, rewards)
+        if len(rewards) != self.length:
+            raise ConfigError(
+                f"environment {self.config.env} begins ended episodes in the same step, which makes sequences of "
+                "unequal length, and network.memory needs equal ones. Set environment.vectorization=sync, or use ppo."
+            )
+        return sequences(rollout, rewards, self.config.settings.gamma)
+
     def improve(self) -> None:
         """One update from drawn steps."""
         raise NotImplementedError
 
     def draw(self) -> tuple[ReplaySample, Batch]:
         """Steps to learn from, and their columns on the device."""
-        drawn = self.ring.draw(self.config.settings.batch)
+        drawn = self.ring.draw(self.config.settings.batch // self.length)
         return drawn, {name: torch.from_numpy(column).to(self._device) for name, column in drawn.columns.items()}
 
     @override
@@ -138,6 +153,15 @@ class OffPolicyConfig(ControlConfig):
         self.num_steps_sampled_before_learning_starts = settings.warmup
         if self.max_requests_in_flight_per_env_runner < 2:  # or weights behind a fragment would keep out the next ones
             self.max_requests_in_flight_per_env_runner = 2
+
+    @override
+    def _check_sequences(self, learners: int) -> None:
+        steps = self.rollout_fragment_length
+        if not 1 < steps <= self.settings.batch:
+            raise ConfigError(
+                f"rollout_fragment_length={steps} (rollout.steps): with network.memory it is the length of the "
+                f"sequences to learn from. Choose 2 or more, such as 32, and at most batch={self.settings.batch}."
+            )
 
     def stock_layers(self) -> list[int]:
         """The hidden layers of RLlib's own module; a ConfigError if there are none."""
@@ -212,11 +236,12 @@ class OffPolicyStep(ControlStep):
         runner = self.env_runner
         learner = self.learner_group._learner
         warmup = self.config.settings.warmup
+        count = max(1, AT_ONCE // learner.length)
         rollouts = []
         trained = 0
         steps = self.env_steps
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
-            for _ in range(AT_ONCE):
+            for _ in range(count):
                 with self.phases(Metric.TIME_ROLLOUT):
                     made = runner.sample(random_actions=steps < warmup)
                 with self.phases(Metric.TIME_LEARN):
@@ -225,7 +250,7 @@ class OffPolicyStep(ControlStep):
                 rollouts += made
         self.record_rollouts(rollouts, [runner.get_metrics()])
         self.metrics.aggregate([learner.report_metrics(trained)], key=LEARNER_RESULTS)
-        self.updates += AT_ONCE
+        self.updates += count
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from loomrl.algorithms.control.module import ActorModule
 from loomrl.algorithms.control.off_policy import Batch, OffPolicyConfig, OffPolicyStep, ReplayLearner
 from loomrl.algorithms.control.step_replay import ReplaySample
 from loomrl.config import control as kinds
+from loomrl.control.memory import History
 from loomrl.control.network import Actor, Twins
 from loomrl.control.space import acts, seen
 from loomrl.errors import ConfigError
@@ -91,10 +92,9 @@ class SACLearner(ReplayLearner):
         settings = self.config.settings
         own = self.own
         drawn, batch = self.draw()
-        features_B = own.net.features(batch["seen"])
         temperature = own.log_temperature.detach().exp()
-        error_2B = self._critics_step(batch, drawn, features_B, temperature)
-        logp_B = self._actor_step(batch["seen"], features_B, temperature)
+        error_2B = self._critics_step(batch, temperature)
+        logp_B = self._actor_step(batch["seen"], batch["now"].detach(), temperature)
         if settings.temperature_rate:
             surplus = (logp_B + self._wanted_entropy(batch["seen"])).mean()
             self.tend(TEMPERATURE, -own.log_temperature * surplus)
@@ -105,6 +105,29 @@ class SACLearner(ReplayLearner):
             self.ring.update_priorities(drawn, error_2B.abs().mean(0).cpu().numpy())
         self.log(Metric.POLICY_ENTROPY, -logp_B.mean())
 
+    @override
+    def draw(self) -> tuple[ReplaySample, Batch]:
+        """Also the features of what was seen before a step, `now`, and after it, `then`; and the weights.
+
+        A memory is run over the sequences from the state that the runner had before them (R2D2's stored state). The
+        critics' loss teaches it: the actor's would move the critics' inputs against them.
+        """
+        drawn, batch = super().draw()
+        net = self.own.net
+        if net.memory is None:
+            weights_B = torch.from_numpy(drawn.weights_B).to(self._device)
+            now, then = net.features(batch["seen"]), net.features(batch["after"])
+            return drawn, {**batch, "now": now, "then": then, "weights": weights_B}
+        acted_TB = batch["valid"].T
+        begins_TB = torch.cat([torch.zeros_like(acted_TB[:1]), ~acted_TB])
+        seen_TB = batch["seen"].transpose(0, 1)
+        features_TBF = net.features(seen_TB.flatten(0, 1), History(batch["state"], begins_TB))
+        features_TBF = features_TBF.unflatten(0, begins_TB.shape)
+        steps = {name: batch[name].transpose(0, 1)[acted_TB] for name in ("actions", "rewards", "ahead")}
+        steps |= {"seen": seen_TB[:-1][acted_TB], "after": seen_TB[1:][acted_TB]}
+        steps |= {"now": features_TBF[:-1][acted_TB], "then": features_TBF[1:][acted_TB].detach()}
+        return drawn, {**steps, "weights": torch.ones_like(steps["rewards"])}
+
     def _wanted_entropy(self, seen_B: Tensor) -> Tensor | float:
         """The target entropy; by default, where choices are masked, that of the allowed ones."""
         mask = self.own.net.mask
@@ -112,12 +135,11 @@ class SACLearner(ReplayLearner):
             return float(self._target_entropy)
         return OF_MOST * mask.permits(seen_B).sum(-1).clamp(min=1).log()  # type: ignore[no-any-return]
 
-    def _critics_step(self, batch: Batch, drawn: ReplaySample, features_B: Tensor, temperature: Tensor) -> Tensor:
-        own = self.own
-        now_B = features_B.detach()
+    def _critics_step(self, batch: Batch, temperature: Tensor) -> Tensor:
+        now_B = batch["now"]
+        after_B = batch["then"]
         with torch.no_grad():
-            after_B = own.net.features(batch["after"])
-            inputs = own.net.decide(after_B, batch["after"])
+            inputs = self.own.net.decide(after_B, batch["after"])
         if self._is_box:
             with torch.no_grad():
                 actions, logp_B = self.distribution.draw(inputs, self._noise(len(inputs)))
@@ -132,7 +154,7 @@ class SACLearner(ReplayLearner):
             next_B = (logp_BA.exp() * (next_2BX.amin(0) - temperature * logp_BA)).sum(-1)
         wanted_B = batch["rewards"] + batch["ahead"] * next_B
         error_2B: Tensor = said_2B - wanted_B
-        loss = 0.5 * (torch.from_numpy(drawn.weights_B).to(self._device) * error_2B.square()).mean(1).sum()
+        loss = 0.5 * (batch["weights"] * error_2B.square()).mean(1).sum()
         self.tend(CRITICS, loss)
         self.log(Metric.VALUE_LOSS, loss)
         self.judged = error_2B[0].detach(), wanted_B
@@ -192,9 +214,11 @@ class SACLearner(ReplayLearner):
         own = self._module[module_id]
         settings = self.config.settings
         momentum = CROSSQ_MOMENTUM if settings.batch_norm else MOMENTUM
+        memory = [] if own.net.memory is None else list(own.net.memory.parameters())
+        taught = {id(each) for each in memory}
         for name, parameters, rate in (
-            (ACTOR, list(own.net.parameters()), settings.actor_rate),
-            (CRITICS, list(own.critics.parameters()), settings.critic_rate),
+            (ACTOR, [each for each in own.net.parameters() if id(each) not in taught], settings.actor_rate),
+            (CRITICS, [*own.critics.parameters(), *memory], settings.critic_rate),
             (TEMPERATURE, [own.log_temperature], settings.temperature_rate),
         ):
             self.adam(module_id, name, parameters, rate=rate, momentum=momentum)
@@ -240,8 +264,8 @@ class SACConfig(OffPolicyConfig, stock.SACConfig):
     def _use_rllib_learner(self) -> None:
         if translation.model_of(self).get("use_lstm"):
             raise ConfigError(
-                "use_lstm=True: neither our SAC nor RLlib's has networks with memory. Use ppo, or show what was before "
-                "(gymnasium.wrappers.FrameStackObservation)."
+                "use_lstm=True: RLlib's SAC has no networks with memory, ours has network.memory. Use that, or show "
+                "what was before (gymnasium.wrappers.FrameStackObservation)."
             )
         super()._use_rllib_learner()
 

@@ -1,6 +1,7 @@
 """The replay memory of an off-policy algorithm: a ring of steps in contiguous memory, drawn uniformly or by priority.
 
-`NStep` makes the steps from rollouts: n rewards as one, and the observation after them.
+`NStep` makes the steps from rollouts: n rewards as one, and the observation after them. `sequences` are for a policy
+with a memory, which learns from steps in their order.
 
 Axes: `_B` steps that are drawn, `_N` environments.
 """
@@ -37,7 +38,7 @@ class ReplaySample:
 
 
 class Ring:
-    """The latest `capacity` steps. New ones overwrite the oldest."""
+    """The latest `capacity` entries: steps, or sequences of them. New ones overwrite the oldest."""
 
     def __init__(self, columns: Columns, settings: Replay, *, seed: int) -> None:
         self.capacity = settings.capacity
@@ -46,7 +47,7 @@ class Ring:
         self._file = _room(size, tree, settings)
         self.columns = {name: self._column(shape, kind) for name, (shape, kind) in columns.items()}
         self.steps = 0
-        """Total steps ever stored."""
+        """Total entries ever stored."""
         self._chance = np.random.default_rng(seed)
         self._tree = SumTree(self.capacity, settings.prioritized) if settings.prioritized is not None else None
 
@@ -72,7 +73,7 @@ class Ring:
         return np.frombuffer(mapped, kind, count=int(np.prod(whole))).reshape(whole)
 
     def append(self, steps: Mapping[str, NDArray[Any]]) -> None:
-        """Store these steps, in order."""
+        """Store these entries, in order."""
         count = len(next(iter(steps.values())))
         places = (self.steps + np.arange(count)) % self.capacity
         for name, column in self.columns.items():
@@ -82,7 +83,7 @@ class Ring:
             self._tree.welcome(places)
 
     def draw(self, count: int) -> ReplaySample:
-        """`count` random steps; a step can be drawn twice."""
+        """`count` random entries; one can be drawn twice."""
         if self._tree is None:
             places_B = self._chance.integers(len(self), size=count)
             weights_B = np.ones(count, np.float32)
@@ -108,6 +109,12 @@ class Ring:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`, which must have the same settings."""
+        for name, kept in state["columns"].items():
+            if kept.shape[1:] != self.columns[name].shape[1:]:
+                raise ArtifactError(
+                    f"the replay memory's {name} have the shape {kept.shape[1:]} in this checkpoint and "
+                    f"{self.columns[name].shape[1:]} here: set rollout.steps as it was, or start a new run."
+                )
         for name, theirs, ours in (
             ("capacity", state["capacity"], self.capacity),
             ("prioritized", state["tree"] is not None, self._tree is not None),
@@ -208,6 +215,24 @@ def _room(size: int, tree: int, settings: Replay) -> str | None:
 
 
 Rows = dict[str, NDArray[Any]]
+
+
+def sequences(rollout: Rollout, rewards: NDArray[np.float32], gamma: float) -> Rows:
+    """Each environment's steps of a rollout as one row, with the state of the memory before them; those where nothing
+    acted are left out.
+    """
+    assert rollout.state is not None, "sequences are of a policy with a memory"
+    rows: Rows = {
+        "seen": rollout.seen,
+        "actions": rollout.actions,
+        "rewards": rewards,
+        "ahead": np.float32(gamma) * ~rollout.terminated,
+        "valid": rollout.valid,
+        "state": rollout.state,
+    }
+    acted_N = rollout.valid.any(0)
+    by_place = {name: column.swapaxes(0, 1)[acted_N] for name, column in rows.items()}
+    return by_place | {"state": by_place["state"][:, 0]}
 
 
 class NStep:

@@ -228,6 +228,21 @@ class SAC(OffPolicy):
         return self
 
     @model_validator(mode="after")
+    def _memory_learns_from_whole_sequences(self) -> Self:
+        if self.network.memory is None:
+            return self
+        for said, is_set in (
+            (f"n_step={self.n_step}", self.n_step > 1),
+            ("replay.prioritized", self.replay.prioritized is not None),
+            ("batch_norm=true", self.batch_norm),
+        ):
+            if is_set:
+                raise ValueError(
+                    f"{said} is of steps that are drawn one by one, network.memory needs sequences: leave one out"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _critics_are_normalized_once(self) -> Self:
         if not self.batch_norm:
             return self
@@ -240,7 +255,6 @@ class SAC(OffPolicy):
     def _network_is_one_that_sac_can_use(self) -> Self:
         if self.network.shared:
             raise ValueError("network.shared=true: actor and critics of sac have a tower each, set shared=false")
-        refuse_memory(self.network, "sac")
         if self.network.log_std:
             raise ValueError(
                 f"network.log_std={self.network.log_std} has no effect: sac's standard deviation depends on the "

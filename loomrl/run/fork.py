@@ -142,6 +142,7 @@ def _share_league(artifacts: Artifacts, state: dict[str, Any], run: str) -> None
     members = []
     for number, theirs, points in state["league"]["members"]:
         ours = Checkpoints(artifacts, run).url(number)
-        artifacts.derive(ours, theirs, {})
+        if ours != state["url"]:  # the version it begins at may be a member itself
+            artifacts.derive(ours, theirs, {})
         members.append([number, ours, points])
     state["league"] = {**state["league"], "members": members, "left": []}

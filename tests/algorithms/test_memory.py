@@ -15,7 +15,7 @@ from loomrl.algorithms.control.weave import WeaveConfig
 from loomrl.config import ControlExperiment
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.experiments.shipped import resolve
-from tests.algorithms.control_support import MARKS, learn, ppo, resumed, sac, same, success, trained, weights
+from tests.algorithms.control_support import MARKS, learn, ppo, resumed, same, success, trained, weights
 from tests.algorithms.test_ppo_settings import Theirs
 
 pytestmark = MARKS
@@ -94,16 +94,12 @@ def test_a_checkpoint_of_another_memory_is_refused(other: str | None, tmp_path: 
             "network.memory has no effect on a module of your own, Theirs",
         ),
         (
-            lambda: sac(network={"memory": {"kind": "gru"}}),
-            "network.memory=gru: sac learns from single steps",
-        ),
-        (
             lambda: ppo(network={"memory": {"kind": "attention", "size": 10}}),
             "size=10 cannot be divided among heads=4",
         ),
         (lambda: ppo(network={"memory": {"kind": "gruu"}}), "'gru', 'lstm'"),
     ],
-    ids=["minibatch", "learners", "rllib", "module", "sac", "heads", "unknown"],
+    ids=["minibatch", "learners", "rllib", "module", "heads", "unknown"],
 )
 def test_what_does_not_go_together_is_refused_by_name(asked: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):

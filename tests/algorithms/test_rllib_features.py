@@ -100,7 +100,7 @@ FEATURES = [
     Feature("other settings of a model (`head_fcnet_hiddens`, `conv_filters`, initialisers)",
             lambda: ppo().rl_module(model_config={"head_fcnet_hiddens": [8]}), SLOWLY),
     Feature("`use_lstm`, PPO", lambda: lstm(ppo()), SLOWLY, "fast: `network.memory`"),
-    Feature("`use_lstm`, SAC", lambda: lstm(sac()), REFUSED, "RLlib's SAC cannot either"),
+    Feature("`use_lstm`, SAC", lambda: lstm(sac()), REFUSED, "`network.memory`"),
     Feature("`use_lstm`, DQN", lambda: lstm(dqn()), SLOWLY),
     Feature("an `action_mask` in observations, as RLlib's `ActionMaskingRLModule` takes it",
             lambda: ppo("Picky"), FAST, "no module of your own is needed"),

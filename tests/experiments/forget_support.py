@@ -1,7 +1,7 @@
 """A policy that was served, people who spoke with it, and trainings on what was served with and without one of them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,27 +86,34 @@ def learn(folder: Path, kind: str, dataset: str, *, run: str, **changes: Any) ->
     return f"{run}/{algo.done}"
 
 
-def forget(folder: Path, *names: str, **how: Any) -> Forgetting:
-    """Forget people of the endpoint, with a service that is up at once."""
+def forget(
+    folder: Path,
+    *names: str,
+    no_gate: str | None = "a test",
+    suite: str | None = None,
+    also: Callable[[str], None] = lambda line: None,
+) -> Forgetting:
+    """Forget people of the endpoint, with a service that is up at once; `also` is told of every stage."""
     with open_store(url(folder)) as db:
 
         def say(line: str) -> None:
+            also(line)
             for version in POLICIES.latest(db, limit=100):
                 announce(db, version.id)
 
         wish = Wish(
-            endpoint=ENDPOINT, names=names, key=KEY, plan=AT_ONCE, suite=None, no_gate="a test", who="ann", say=say
+            endpoint=ENDPOINT, names=names, key=KEY, plan=AT_ONCE, suite=suite, no_gate=no_gate, who="ann", say=say
         )
-        return forget_weights(db, url(folder), wish, **how)
+        return forget_weights(db, url(folder), wish)
 
 
-def announce(db: LoomDB, policy: str) -> None:
+def announce(db: LoomDB, policy: str, endpoint: str = ENDPOINT) -> None:
     """A replica of the policy, alive for some seconds."""
     row = Replica(
-        id=f"r-{policy}",
+        id=f"r-{policy}-{endpoint}",
         role=ReplicaRole.POLICY,
         policy=policy,
-        endpoint=ENDPOINT,
+        endpoint=endpoint,
         address="x",
         node="n",
         pid=1,

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo '[A-Z]{2}-[0-9]{4}' > pattern.txt

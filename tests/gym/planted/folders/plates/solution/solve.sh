@@ -1,0 +1,2 @@
+#!/bin/bash
+echo '[A-Z]{3} [0-9]{3}' > pattern.txt

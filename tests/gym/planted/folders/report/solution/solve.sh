@@ -1,0 +1,3 @@
+#!/bin/bash
+sed -i 's/numbers.count()/len(numbers)/' report.py
+python3 report.py

@@ -1,0 +1,3 @@
+#!/bin/bash
+sed -i 's/numbers.count()/len(numbers)/' weather.py
+python3 weather.py
