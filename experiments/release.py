@@ -25,6 +25,10 @@ UNJUDGED_SHARE = 0.05
 """First share of a version that no gate has judged."""
 
 
+class GateRefused(ConfigError):
+    """The gate's verdict on a version is final, and forbids its release."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRequest:
     """A release as the command line asks for it."""
@@ -104,4 +108,5 @@ def _allowing_verdict(parties: Parties, suite: Suite, db: LoomDB) -> StoredVerdi
         names = ", ".join(verdict.report["approvers"])
         remedy = f"`loomrl gate approve {verdict.id} --who NAME`, by {names}"
     failed = f": {', '.join(verdict.failed_checks)}" if verdict.failed_checks else ""
-    raise ConfigError(f"the gate's verdict on {verdict.policy!r} is {verdict.outcome}{failed}. {remedy}.")
+    kind = GateRefused if verdict.outcome is VerdictOutcome.REFUSED else ConfigError
+    raise kind(f"the gate's verdict on {verdict.policy!r} is {verdict.outcome}{failed}. {remedy}.")

@@ -27,7 +27,7 @@ from loomrl.telemetry.metric import Metric
 
 Batch = Mapping[str, Tensor]
 AT_ONCE = 20
-"""Updates per report if everything is in one process."""
+"""Rollouts per report if everything is in one process and a rollout is a step."""
 
 
 class ReplayLearner(PartsLearner):
@@ -236,11 +236,12 @@ class OffPolicyStep(ControlStep):
         runner = self.env_runner
         learner = self.learner_group._learner
         warmup = self.config.settings.warmup
+        count = max(1, AT_ONCE // learner.length)
         rollouts = []
         trained = 0
         steps = self.env_steps
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
-            for _ in range(AT_ONCE):
+            for _ in range(count):
                 with self.phases(Metric.TIME_ROLLOUT):
                     made = runner.sample(random_actions=steps < warmup)
                 with self.phases(Metric.TIME_LEARN):
@@ -249,7 +250,7 @@ class OffPolicyStep(ControlStep):
                 rollouts += made
         self.record_rollouts(rollouts, [runner.get_metrics()])
         self.metrics.aggregate([learner.report_metrics(trained)], key=LEARNER_RESULTS)
-        self.updates += AT_ONCE
+        self.updates += count
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:

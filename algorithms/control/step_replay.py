@@ -38,7 +38,7 @@ class ReplaySample:
 
 
 class Ring:
-    """The latest `capacity` steps. New ones overwrite the oldest."""
+    """The latest `capacity` entries: steps, or sequences of them. New ones overwrite the oldest."""
 
     def __init__(self, columns: Columns, settings: Replay, *, seed: int) -> None:
         self.capacity = settings.capacity
@@ -47,7 +47,7 @@ class Ring:
         self._file = _room(size, tree, settings)
         self.columns = {name: self._column(shape, kind) for name, (shape, kind) in columns.items()}
         self.steps = 0
-        """Total steps ever stored."""
+        """Total entries ever stored."""
         self._chance = np.random.default_rng(seed)
         self._tree = SumTree(self.capacity, settings.prioritized) if settings.prioritized is not None else None
 
@@ -73,7 +73,7 @@ class Ring:
         return np.frombuffer(mapped, kind, count=int(np.prod(whole))).reshape(whole)
 
     def append(self, steps: Mapping[str, NDArray[Any]]) -> None:
-        """Store these steps, in order."""
+        """Store these entries, in order."""
         count = len(next(iter(steps.values())))
         places = (self.steps + np.arange(count)) % self.capacity
         for name, column in self.columns.items():
@@ -83,7 +83,7 @@ class Ring:
             self._tree.welcome(places)
 
     def draw(self, count: int) -> ReplaySample:
-        """`count` random steps; a step can be drawn twice."""
+        """`count` random entries; one can be drawn twice."""
         if self._tree is None:
             places_B = self._chance.integers(len(self), size=count)
             weights_B = np.ones(count, np.float32)

@@ -416,7 +416,7 @@ class RunAgain:
         self.algo.source  # noqa: B018 - opens the run
         self.algo.warm_up()
         here = self._module()
-        there = torch.load(first / "state.pt", weights_only=True)["learner"]["module"]
+        there = torch.load(first / "state.pt", weights_only=True, mmap=True)["learner"]["module"]
         where = f"{self.algo.source.run}/0"
         if self.exact and not same(here, there):
             yield RecordMismatch("origin", where, _unequal(here, there))
@@ -425,7 +425,7 @@ class RunAgain:
 
     def _compare_state(self, last: Path, start: Mapping[str, Tensor]) -> Iterator[RecordMismatch]:
         where = f"{self.algo.source.run}/{self.algo.done}"
-        recorded = torch.load(last / "state.pt", weights_only=True)
+        recorded = torch.load(last / "state.pt", weights_only=True, mmap=True)
         made = self.algo.whole_state()
         there = recorded["learner"]["module"]
         here = made["learner"]["module"]

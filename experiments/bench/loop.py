@@ -134,6 +134,9 @@ def _figures(told: Demonstration) -> dict[str, Any]:
         "secrets": told.secrets,
         "files_with_secrets": list(told.found),
         "sessions_of_opted_out": told.outsiders,
+        "forgotten": told.departure
+        and {"retired": told.departure.certificate["retired"], "stable": told.departure.stable},
+        "verified": told.verification.get("holds"),
     }
 
 

@@ -21,7 +21,7 @@ from loomrl.store.runs import (
     RunStatus,
     finish_run,
     load_experiment,
-    machine_of,
+    machines_of,
     start_run,
 )
 from loomrl.types import PolicyVersion
@@ -44,9 +44,7 @@ def delete_weights(db: LoomDB, plan: WeightPlan, retired: Sequence[PolicyVersion
         first[version.run] = min(version.number, first.get(version.run, version.number))
     runs = {run: RUNS.require(db, run) for run in first}
     unreached = [
-        {"run": id, "machine": machine or "unknown"}
-        for id, run in runs.items()
-        if (machine := _elsewhere(db, run)) is not None
+        {"run": id, "machine": machine} for id, run in runs.items() if (machine := _elsewhere(db, run)) is not None
     ]
     for version in retired:
         delete_checkpoint(version, db)
@@ -63,8 +61,12 @@ def delete_weights(db: LoomDB, plan: WeightPlan, retired: Sequence[PolicyVersion
 
 
 def _elsewhere(db: LoomDB, run: Run) -> str | None:
-    """The machine of a run whose artifacts are not here, and were not deleted by us; else None."""
-    machine = machine_of(db, run.id)
-    is_ours = machine is not None and machine.startswith(f"{platform.node()}:")
+    """The machine of a run whose artifacts are not here, and were not deleted by us; else None.
+
+    Its last start may be our own, which ended it.
+    """
+    own = f"{platform.node()}:"
+    machines = machines_of(db, run.id) or [None]
+    others = [machine or "unknown" for machine in machines if machine is None or not machine.startswith(own)]
     newest = POLICIES.latest(db, run=run.id, limit=1)
-    return None if is_ours or not newest or has_checkpoint(newest[0], db) else machine or "unknown"
+    return others[-1] if others and newest and not has_checkpoint(newest[0], db) else None

@@ -22,6 +22,8 @@ from loomrl.serving.request import SESSION_HEADER
 
 Honesty = Literal["honest", "shuffled", "flipped"]
 """Honesty of feedback: the judgement, another answer's judgement, or the opposite."""
+MOST_PRESENT = 48
+"""People who are served at once. Others turn away: on a slow machine a queue without a limit has no answer in time."""
 RECENT = 200
 """Judgements among which shuffled ones are dealt out."""
 
@@ -42,6 +44,8 @@ class Manner:
     """Mean delay of feedback."""
     pace: float = 15.0
     """Conversations per second."""
+    calm_pace: float = 5.0
+    """The same while a version is trained or judged, which need the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,7 @@ class Answered:
     """One answer to a simulated person."""
 
     at: float
+    person: int
     call: str
     family: str
     version: str
@@ -75,6 +80,7 @@ class Crowd:
         self._level = level
         self._rng = random.Random(seed)
         self._number = 0
+        self._present = 0
         self._recent: list[bool] = []
         self._turn = asyncio.Lock()
 
@@ -82,19 +88,35 @@ class Crowd:
         """True if this person has opted out of recording."""
         return person % 100 < 100 * manner.opted_out
 
-    async def talk_until(self, is_over: Callable[[], bool], manner: Manner) -> None:
+    async def talk_until(
+        self, is_over: Callable[[], bool], manner: Manner, is_calm: Callable[[], bool] = lambda: False
+    ) -> None:
         """Come at the pace of this manner until it is over; the rest is said then."""
         async with AsyncOpenAI(base_url=f"{self._url}/v1", api_key="none", max_retries=3, timeout=60) as client:
             with FeedbackClient(self._url) as feedback, _tasks() as under_way:
                 due = time.monotonic()
                 while not is_over():
-                    under_way.append(asyncio.create_task(self._talk(client, feedback, manner)))
-                    due = max(due + 1 / manner.pace, time.monotonic() - 1.0)
+                    if self._present < MOST_PRESENT:
+                        self._present += 1
+                        under_way.append(asyncio.create_task(self._talk(client, feedback, manner)))
+                    pace = manner.calm_pace if is_calm() else manner.pace
+                    due = max(due + 1 / pace, time.monotonic() - 1.0)
                     await asyncio.sleep(max(due - time.monotonic(), 0))
                     _raise_failed(under_way)
                 await asyncio.gather(*under_way)
 
     async def _talk(self, client: AsyncOpenAI, feedback: FeedbackClient, manner: Manner) -> None:
+        try:
+            answered = await self._converse(client, manner)
+        finally:
+            self._present -= 1
+        if answered is not None and answered.said:
+            await asyncio.sleep(self._rng.expovariate(1 / manner.late_s))
+            is_outsider = self.is_opted_out(answered.person, manner)
+            await self._say(feedback, answered.call, answered.said, is_outsider=is_outsider)
+
+    async def _converse(self, client: AsyncOpenAI, manner: Manner) -> Answered | None:
+        """A conversation from its first question to the leave; None if it got no answer."""
         number = self._number
         self._number = self._number + 1
         family = self._rng.choice(self._mixture.families)
@@ -107,32 +129,29 @@ class Crowd:
         said = [{"role": "user", "content": asked}]
         answer = await self._ask(client, session, f"person-{person}", said)
         if answer is None:
-            return
+            return None
         text, call, version, arm = answer
         async with self._turn:
             await member.environment.reset(member.task(draw))
             is_right = (await member.environment.step(text)).reward.success > 0.5
-        word = self._word(is_right, manner)
-        self.answered.append(
-            Answered(
-                at=time.time(),
-                call=call,
-                family=f"{family.environment}/{family.name}",
-                version=version,
-                arm=arm,
-                is_right=is_right,
-                said=word,
-            )
+        answered = Answered(
+            at=time.time(),
+            person=person,
+            call=call,
+            family=f"{family.environment}/{family.name}",
+            version=version,
+            arm=arm,
+            is_right=is_right,
+            said=self._word(is_right, manner),
         )
+        self.answered.append(answered)
         if self._rng.random() < manner.secret:
             about, secret = _secret(self._rng)
             self.secrets.append(secret)
             said += [{"role": "assistant", "content": text}, {"role": "user", "content": about + secret}]
             await self._ask(client, session, f"person-{person}", said)
         await self._leave(client, session)
-        if word:
-            await asyncio.sleep(self._rng.expovariate(1 / manner.late_s))
-            await self._say(feedback, call, word, is_outsider=self.is_opted_out(person, manner))
+        return answered
 
     async def _ask(
         self, client: AsyncOpenAI, session: str, person: str, said: list[dict[str, str]]

@@ -18,7 +18,7 @@ WINDOW = 150
 POINTS = 400
 OUTCOMES = {"done": "released", "refused": "refused", "back": "taken back"}
 WORDS = {
-    "done": "released: it is the version in production",
+    "done": "released: it became the version in production",
     "refused": "refused by the gate: it was never served",
     "back": "taken back by the canary",
 }
@@ -45,6 +45,8 @@ def write(file: Path, told: Demonstration, *, title: str) -> None:
             rows=[_proposal(number, proposal) for number, proposal in enumerate(told.proposals, 1)],
         ),
         Section(title="Held-out tasks", columns=("policy", *sorted(told.families), "all"), rows=_scores(told)),
+        *_forgotten(told),
+        *_verified(told),
         Section(
             title="Kept out",
             note=f"{told.secrets} people pasted a secret; files of the production with one of them: {len(told.found)}. "
@@ -53,6 +55,52 @@ def write(file: Path, told: Demonstration, *, title: str) -> None:
         ),
     )
     write_whole(file, save_document(title, intro, sections).encode())
+
+
+def _forgotten(told: Demonstration) -> list[Section]:
+    """The person who left, and what became of the versions that learnt from them."""
+    if told.departure is None:
+        return []
+    gone = told.departure
+    certificate = gone.certificate
+    made = {old: new for each in certificate["made_again"] for old, new in each["versions"].items()}
+    rows = [
+        ((old, ""), ("retired, its weights deleted", ""), (made.get(old, "–"), "")) for old in certificate["retired"]
+    ]
+    said = "".join(f" ({reason})" for reasons in certificate["verdicts"].values() for reason in reasons)
+    checks = certificate["checks"]
+    return [
+        Section(
+            title="A person who asked to be forgotten",
+            columns=("version that learnt from them", "now", "made again without them"),
+            rows=rows,
+            note=f"{gone.person} asked to be forgotten: {gone.sessions} sessions. After {gone.seconds:.0f} s "
+            f"{gone.stable} is in production{said}. The certificate {certificate['id'][:8]} is signed; "
+            f"{sum(checks.values())} of its {len(checks)} checks hold.",
+        )
+    ]
+
+
+def _verified(told: Demonstration) -> list[Section]:
+    """The report of the second process, link by link."""
+    found = told.verification
+    if not found:
+        return []
+    rows = [
+        [(link["run"], ""), (link["link"], ""), (f"{link['checked']:,} {link['unit']}", ""), (link["how"], ""),
+         (link["unchecked"], "")]
+        for link in found["links"]
+    ]  # fmt: skip
+    return [
+        Section(
+            title="Verified by a second process",
+            columns=("run", "link", "derived again", "how", "not checked, because"),
+            rows=rows,
+            note=f"{found['version']} holds: {percent(found['share'])} of "
+            f"each link, drawn with seed {found['seed']}, in {found['seconds']:.0f} s. The bundle's SHA-256 is "
+            f"{found['root']}.",
+        )
+    ]
 
 
 def _scores(told: Demonstration) -> list[Sequence[tuple[str, str]]]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,8 @@ BASE = "language/loop_tiny"
 RUN = "base"
 LOOP = "loop/tiny"
 SERVED = "serving/language_tiny"
-START_S = 180.0
+COORDINATE = ("loop",)
+START_S = 600.0
 END_S = 60.0
 
 
@@ -91,21 +92,41 @@ class Production:
             raise ProductionError(f"serving {RUN}: no answer. Its log is {log}.")
 
     @contextmanager
-    def coordinating(self, plan: LoopExperiment, db: LoomDB) -> Iterator[None]:
-        """A coordinator at work. At the end no training is left."""
+    def coordinating(self, plan: LoopExperiment, db: LoomDB) -> Iterator[Callable[[], None]]:
+        """A coordinator at work, and a check that raises once it has died. At the end no training is left."""
         file = self.folder / "loop.yaml"
         from loomrl.load import dump
 
         file.write_text(dump(plan))
-        with self._program("coordinate", ["coordinate", str(file), "--no-http"]):
+        with self._program("coordinate", [*COORDINATE, str(file), "--no-http"]) as (program, log):
+
+            def check() -> None:
+                if program.poll() is not None:
+                    raise ProductionError(f"the coordinator ended by itself. Its log is {log}.")
+
             try:
-                yield
+                yield check
             finally:
                 deadline = time.monotonic() + END_S
                 for job in _open(db, plan.endpoint):
                     _cancel(db, job)
                 while _open(db, plan.endpoint) and time.monotonic() < deadline:
                     time.sleep(0.2)
+
+    def command(self, *words: str) -> dict[str, Any]:
+        """The JSON answer of a command beside the programs; a ProductionError with its last words if it fails."""
+        done = subprocess.run(
+            [*_OWN, "--json", "--store", self.store_url, *words],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            env=_environment(),
+            check=False,
+        )
+        if done.returncode:
+            raise ProductionError(f"loomrl {' '.join(words)}: exit {done.returncode}: {done.stderr[-1000:]}")
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
 
     @contextmanager
     def _program(self, name: str, words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:

@@ -7,23 +7,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.job import JobPhase, TrainingJob
 from loomrl.coordinator.ledger import jobs_of
 from loomrl.evaluation.report import Report, Score
 from loomrl.experiments.evaluate import evaluate_policies
+from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.experiments.loop.crowd import Answered, Crowd, Honesty, Manner
 from loomrl.experiments.loop.production import RUN, Production, ProductionError
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.store import LoomDB, open_store
-from loomrl.store.endpoints import ENDPOINTS
+from loomrl.store.datasets import read_rows
+from loomrl.store.endpoints import ENDPOINTS, show_endpoint
+from loomrl.store.forgettings import spoken
+from loomrl.store.runs import POLICIES
 from loomrl.store.sessions import opt_out, person_hash, sessions_of
+from loomrl.types import Stage
 
 LEVEL = 2
 TEMPERATURE = 1.0
 """Sampling temperature in production."""
 PATIENCE_S = 1800.0
 """Time limit of a chapter."""
+PEOPLE = 1000
+AGAIN = ("improvement=null",)
+"""Changes to the gate's suite for a version without a person: it need not be better, but may not be worse."""
+AT_WORK = (JobPhase.RUNNING, JobPhase.COMPLETED)
 Say = Callable[[str], None]
 
 
@@ -53,6 +65,19 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A person who was forgotten."""
+
+    person: str
+    sessions: int
+    at: float
+    seconds: float
+    stable: str
+    """The version in production afterwards."""
+    certificate: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
     """The record of a demonstration."""
 
@@ -69,6 +94,9 @@ class Demonstration:
     """Files with one of the secrets."""
     outsiders: int = 0
     """Recorded sessions of people who opted out."""
+    departure: Departure | None = None
+    verification: Mapping[str, Any] = field(default_factory=dict)
+    """The report of `loomrl verify` on the bundle of the version in production at the end."""
 
     @property
     def satisfied(self) -> tuple[float, float]:
@@ -97,15 +125,22 @@ def demonstrate(
     with open_store(production.store_url) as db, production.serving(plan.endpoint) as url:
         mixture = open_task_mixture(production.base(seed), db)
         crowd = Crowd(url, plan.endpoint, mixture, level=LEVEL, seed=seed)
-        outsiders = [f"person-{number}" for number in range(1000) if crowd.is_opted_out(number, Manner())]
+        outsiders = [f"person-{number}" for number in range(PEOPLE) if crowd.is_opted_out(number, Manner())]
         opt_out(db, plan.endpoint, outsiders, at=time.time())
         say(f"people talk to {url}; {len(outsiders)} of 1,000 opted out")
         for chapter in chapters:
             asyncio.run(_happen(production, plan, chapter, crowd, db, say))
         jobs = _over(db, plan.endpoint)
+        learnt = [job.policy for job in jobs if job.phase is JobPhase.DONE] or [job.policy for job in jobs]
+        departure = forget_one(production, plan, learnt, db, say)
         honesties = [chapter.manner.honesty for chapter in chapters for _ in range(chapter.proposals)]
         proposals = [_proposal(db, job, each) for job, each in zip(jobs, honesties, strict=False)]
-    policies = [f"{RUN}/1", *(each.policy for each in proposals if each.phase == JobPhase.DONE)]
+        policies = [f"{RUN}/1", *(each.policy for each in proposals if each.phase == JobPhase.DONE)]
+        policies = [each for each in policies if POLICIES.require(db, each).stage is not Stage.FORGOTTEN]
+        stable = show_endpoint(db, plan.endpoint).stable.policy
+        policies += [stable] * (stable not in policies)
+    say(f"a second process verifies {stable}")
+    verification = verify_elsewhere(production, stable)
     say(f"judging {', '.join(policies)} on {episodes} held-out tasks")
     held_out = production.base(seed).override({"evaluation.episodes": episodes, "evaluation.levels": [LEVEL]})
     result = evaluate_policies(held_out, policies, temperature=TEMPERATURE)
@@ -123,7 +158,67 @@ def demonstrate(
         secrets=len(crowd.secrets),
         found=files_with(production.folder, crowd.secrets),
         outsiders=recorded,
+        departure=departure,
+        verification=verification,
     )
+
+
+def forget_one(
+    production: Production, plan: LoopExperiment, policies: Sequence[str], db: LoomDB, say: Say
+) -> Departure | None:
+    """Have a person forgotten whose sessions the last of these versions learnt from, in weights too."""
+    person = find_person(db, plan.endpoint, [_learnt(db, policy) for policy in policies])
+    if person is None:
+        return None
+    sessions = spoken(db, plan.endpoint, [person])
+    suite = production.folder / "again.json"
+    suite.write_text(resolve_suite(plan.suite, AGAIN).model_dump_json())
+    key = production.folder / "operator.pem"
+    key.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    say(f"{person} asks to be forgotten: {len(sessions)} sessions, {policies[-1]} learnt from them")
+    began = time.time()
+    told = production.command(
+        "people", "forget", person, "--endpoint", plan.endpoint, "--weights",
+        "--key", str(key), "--suite", str(suite), "--strategy", "immediate",
+    )  # fmt: skip
+    return Departure(
+        person=person,
+        sessions=len(sessions),
+        at=began,
+        seconds=time.time() - began,
+        stable=show_endpoint(db, plan.endpoint).stable.policy,
+        certificate=told["certificate"],
+    )
+
+
+def find_person(db: LoomDB, endpoint: str, learnt: Sequence[set[str]]) -> str | None:
+    """A person whom the last of these versions learnt from, and if there is one, none of the others.
+
+    `learnt`: the sessions behind each version, the earliest version first.
+    """
+    if not learnt:
+        return None
+    before = set().union(*learnt[:-1])
+    found = None
+    for name in (f"person-{number}" for number in range(PEOPLE)):
+        own = spoken(db, endpoint, [name])
+        if own & learnt[-1] and not own & before:
+            return name
+        if own & learnt[-1]:
+            found = found or name
+    return found
+
+
+def _learnt(db: LoomDB, policy: str) -> set[str]:
+    """The sessions that a version's run learnt from."""
+    return {row.trajectory for row in read_rows(db, POLICIES.require(db, policy).data["dataset"], part="train")}
+
+
+def verify_elsewhere(production: Production, policy: str) -> dict[str, Any]:
+    """The report of a process that has nothing but the bundle of a version, on a twentieth of each link."""
+    bundle = str(production.folder / "bundle.tar")
+    production.command("policies", "export", policy, bundle, "--evidence")
+    return production.command("verify", bundle)
 
 
 def files_with(folder: Path, secrets: Sequence[str]) -> list[str]:
@@ -147,17 +242,23 @@ async def _happen(
     known: dict[str, JobPhase] = {}
     deadline = time.monotonic() + PATIENCE_S
 
+    at_work = False
+
     def is_over() -> bool:
+        nonlocal at_work
+        check()
         if time.monotonic() > deadline:
             raise ProductionError(f"nothing was decided in {PATIENCE_S:g} s. Logs are in {production.folder}.")
-        for job in jobs_of(db, plan.endpoint)[1]:
+        jobs = jobs_of(db, plan.endpoint)[1]
+        at_work = any(job.phase in AT_WORK for job in jobs)
+        for job in jobs:
             if known.get(job.id) is not job.phase:
                 known[job.id] = job.phase
                 say(f"{chapter.manner.honesty}: training {job.id[:8]} {job.phase}: {job.reason}")
         return len(_over(db, plan.endpoint)) >= enough
 
-    with production.coordinating(plan, db):
-        await crowd.talk_until(_now_and_then(is_over), chapter.manner)
+    with production.coordinating(plan, db) as check:
+        await crowd.talk_until(_now_and_then(is_over), chapter.manner, lambda: at_work)
 
 
 def _now_and_then(look: Callable[[], bool], pause_s: float = 0.5) -> Callable[[], bool]:

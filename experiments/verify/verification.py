@@ -306,7 +306,7 @@ class _RunCheck:
     def _hash(self, number: int) -> Iterator[RecordMismatch]:
         """The weights of a checkpoint against the hash on record."""
         wanted = self._read_line(number).get("weights")
-        state = torch.load(self._checkpoint(number) / "state.pt", weights_only=True)
+        state = torch.load(self._checkpoint(number) / "state.pt", weights_only=True, mmap=True)
         if wanted is None:
             self._link("update").unchecked = "the run is older than hashes of weights"
         elif weights_hash(state["learner"]["module"]) != wanted:

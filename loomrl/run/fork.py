@@ -128,6 +128,8 @@ def inherit_progress(
         state |= {"cursor": 0, "leases": []}
     if "stopper" in theirs:
         state["stopper"] = {**theirs["stopper"], "stopped": None}
+    if "onset" in theirs:
+        state["onset"] = {**theirs["onset"], "found": None}
     if "stopped" in theirs:
         state["stopped"] = None
     return state
@@ -140,6 +142,7 @@ def _share_league(artifacts: Artifacts, state: dict[str, Any], run: str) -> None
     members = []
     for number, theirs, points in state["league"]["members"]:
         ours = Checkpoints(artifacts, run).url(number)
-        artifacts.derive(ours, theirs, {})
+        if ours != state["url"]:  # the version it begins at may be a member itself
+            artifacts.derive(ours, theirs, {})
         members.append([number, ours, points])
     state["league"] = {**state["league"], "members": members, "left": []}

@@ -271,9 +271,14 @@ def machine() -> str:
 
 def machine_of(db: LoomDB, run: str) -> str | None:
     """The machine that the run was last started or resumed on; None if it is not on record."""
-    begun = _beginnings(db, run)
-    told = begun[-1].data if begun else {}
-    return f"{told['host']}: {told['machine']}" if "machine" in told else None
+    machines = machines_of(db, run)
+    return machines[-1] if machines else None
+
+
+def machines_of(db: LoomDB, run: str) -> list[str | None]:
+    """The machine of each start and resume of a run; None for one that is not on record."""
+    told = [begun.data for begun in _beginnings(db, run)]
+    return [f"{each['host']}: {each['machine']}" if "machine" in each else None for each in told]
 
 
 def code_revision() -> str:

@@ -32,15 +32,15 @@ STAGES: dict[str, tuple[Any, str, bool]] = {
 """Stage → where its function is, and whether it dies after it."""
 
 
-def main(folder: str, stage: str) -> None:
+def main(folder: str, stage: str, **how: Any) -> None:
     """Die at this stage."""
     place, name, is_after = STAGES[stage]
     done: Callable[..., Any] = getattr(place, name)
 
-    def dies(*args: Any, **how: Any) -> Any:
-        found = done(*args, **how) if is_after else None
+    def dies(*args: Any, **named: Any) -> Any:
+        found = done(*args, **named) if is_after else None
         os.kill(os.getpid(), signal.SIGKILL)
         return found
 
     setattr(place, name, dies)
-    forget(Path(folder), "eve")
+    forget(Path(folder), "eve", **how)

@@ -1,10 +1,13 @@
 """A policy that was served, people who spoke with it, and trainings on what was served with and without one of them."""
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import insert
 
@@ -20,7 +23,7 @@ from loomrl.store.forgettings import Forgetting
 from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
 from loomrl.store.runs import POLICIES
 from loomrl.store.sessions import participants, person_hash
-from tests.algorithms.language_support import build, experiment
+from tests.algorithms.language_support import ASCII, build, experiment
 from tests.algorithms.language_support import train as make_updates
 from tests.feedback.served_support import ENDPOINT, as_served, asked, reward, serve, store, thumbs, url
 
@@ -86,27 +89,34 @@ def learn(folder: Path, kind: str, dataset: str, *, run: str, **changes: Any) ->
     return f"{run}/{algo.done}"
 
 
-def forget(folder: Path, *names: str, **how: Any) -> Forgetting:
-    """Forget people of the endpoint, with a service that is up at once."""
+def forget(
+    folder: Path,
+    *names: str,
+    no_gate: str | None = "a test",
+    suite: str | None = None,
+    also: Callable[[str], None] = lambda line: None,
+) -> Forgetting:
+    """Forget people of the endpoint, with a service that is up at once; `also` is told of every stage."""
     with open_store(url(folder)) as db:
 
         def say(line: str) -> None:
+            also(line)
             for version in POLICIES.latest(db, limit=100):
                 announce(db, version.id)
 
         wish = Wish(
-            endpoint=ENDPOINT, names=names, key=KEY, plan=AT_ONCE, suite=None, no_gate="a test", who="ann", say=say
+            endpoint=ENDPOINT, names=names, key=KEY, plan=AT_ONCE, suite=suite, no_gate=no_gate, who="ann", say=say
         )
-        return forget_weights(db, url(folder), wish, **how)
+        return forget_weights(db, url(folder), wish)
 
 
-def announce(db: LoomDB, policy: str) -> None:
+def announce(db: LoomDB, policy: str, endpoint: str = ENDPOINT) -> None:
     """A replica of the policy, alive for some seconds."""
     row = Replica(
-        id=f"r-{policy}",
+        id=f"r-{policy}-{endpoint}",
         role=ReplicaRole.POLICY,
         policy=policy,
-        endpoint=ENDPOINT,
+        endpoint=endpoint,
         address="x",
         node="n",
         pid=1,
@@ -121,3 +131,38 @@ def bytes_of(folder: Path, version: str) -> dict[str, str]:
         found = hashes_of(POLICIES.require(db, version), db)
     assert found
     return found
+
+
+def suite(folder: Path, *, regression: object, at_least: float | None = None) -> str:
+    tree = {
+        "name": "small",
+        "version": "1.0.0",
+        "kind": "language",
+        "benchmarks": [{"environment": {"id": ASCII}, "levels": [1], "episodes": 32, "at_least": at_least}],
+        "regression": regression,
+        "provenance": {"unknown": "accept", "clean": False},
+    }
+    file = folder / "suite.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    return str(file)
+
+
+@contextmanager
+def service(folder: Path) -> Iterator[None]:
+    """Replicas of every version, alive until the end."""
+    ended = threading.Event()
+
+    def beats() -> None:
+        with open_store(url(folder)) as db:
+            while not ended.wait(0.3):
+                for version in POLICIES.latest(db, limit=100):
+                    for endpoint in (ENDPOINT, "second"):
+                        announce(db, version.id, endpoint)
+
+    thread = threading.Thread(target=beats)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

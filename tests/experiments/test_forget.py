@@ -16,9 +16,10 @@ from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.forget.certificate import write_certificate
 from loomrl.experiments.forget.plan import plan_forgetting
 from loomrl.run.version import has_checkpoint
+from loomrl.serving.deployment.source import source_of
 from loomrl.store import beside, open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
-from loomrl.store.events import EVENTS
+from loomrl.store.events import EVENTS, record
 from loomrl.store.forgettings import FORGETTINGS, spoken
 from loomrl.store.runs import POLICIES, RUNS, RunStatus
 from loomrl.store.view.metrics import append_metrics
@@ -258,6 +259,67 @@ def test_rollouts_of_a_child_are_played_again_from_what_its_parent_became(produc
     with open_store(url(folder)) as db:
         stable = show_endpoint(db, ENDPOINT).stable.policy
     assert bytes_of(folder, stable) == bytes_of(never, reference)
+
+
+def test_grandchildren_on_policy_are_made_again_if_they_are_served_and_else_retired(
+    production: Path, tmp_path: Path
+) -> None:
+    def chain(folder: Path, without: Sequence[str]) -> str:
+        version = learn(folder, "kto", frozen(folder, without=list(without)), run="first", **{"train.updates": 1})
+        for run in ("second", "third"):
+            version = played(folder, version, run=run)
+        return version
+
+    folder = Path(shutil.copytree(production, tmp_path / "production"))
+    present = chain(folder, ())
+    aside = played(folder, "second/1", run="aside")
+    with open_store(url(folder)) as db:
+        serve(db, present)
+    done = forget(folder, "ada").certificate["certificate"]
+    never = Path(shutil.copytree(production, tmp_path / "never"))
+    reference = chain(never, sessions_of(ADA))
+    with open_store(url(folder)) as db:
+        stable = show_endpoint(db, ENDPOINT).stable.policy
+        for version in ("first/1", "second/1", "third/1", aside):
+            found = POLICIES.require(db, version)
+            assert (found.stage, has_checkpoint(found, db)) == (Stage.FORGOTTEN, False)
+        assert not any(run.id.startswith("aside-without") for run in RUNS.latest(db, limit=100))
+    assert [each["run"] for each in done["made_again"]] == ["first", "second", "third"]
+    assert {aside, "aside/0"} <= set(done["retired"])
+    assert stable.startswith("third-without-")
+    assert bytes_of(folder, stable) == bytes_of(never, reference)
+
+
+def played(folder: Path, parent: str, *, run: str) -> str:
+    """An update on-policy from a version."""
+    algo = build(folder, "grpo", run=run, **{"parent": parent, "algorithm.model.build": None, "train.updates": 1})
+    algo.begin()
+    make_updates(algo)
+    algo.stop()
+    return f"{run}/{algo.done}"
+
+
+@pytest.mark.parametrize("is_on_record", [True, False])
+def test_files_on_another_machine_are_named_and_the_version_retired(
+    is_on_record: bool, production: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(production, tmp_path / "production"))
+    present = learn(folder, "sft", frozen(folder), run="present", **{"train.updates": 1, "data.batch": 48})
+    there = folder / "artifacts" / "runs" / "present"
+    away = there.rename(tmp_path / "away")
+    told = {"host": "elsewhere", "machine": "two GPUs"} if is_on_record else {}
+    with open_store(url(folder)) as db, db.write() as connection:
+        record(connection, "run.resumed", "present", told, at=2e9)
+    done = forget(folder, "ada").certificate["certificate"]
+    machine = "elsewhere: two GPUs" if is_on_record else "unknown"
+    assert done["unreached"] == [{"run": "present", "machine": machine}]
+    assert done["retired"] == [present]
+    assert away.exists()
+    away.rename(there)
+    with open_store(url(folder)) as db:
+        with pytest.raises(LoomError, match="is never used again"):
+            source_of(present, db)
+        assert forget(folder, "ada").certificate["certificate"] == done, "nothing is left of her on record"
 
 
 def test_certificate_is_checked_by_openssl_and_a_changed_one_is_not(production: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A fork: with nothing changed it equals its parent's continuation bit for bit; its bytes are its parent's."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,27 @@ from loomrl.config import AnyExperiment, ControlExperiment
 from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.fork import fork
 from loomrl.experiments.train import resumed, train
+from loomrl.hub import Selection, open_hub
+from loomrl.load import dump
 from loomrl.record.detail import find_run
 from loomrl.run.ledger import VersionLedger
 from loomrl.run.version import copied
-from loomrl.store import open_store
+from loomrl.store import beside, open_store
 from loomrl.store.policies import lineage
 from loomrl.store.runs import POLICIES, RUNS
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.control_support import MARKS, same
 from tests.algorithms.language_support import experiment as language
+from tests.algorithms.test_control_league import GAME
+from tests.algorithms.test_language_league import DUEL
+from tests.algorithms.test_sft import chats
+from tests.algorithms.test_sft import settings as conversations
+from tests.experiments.forget_support import frozen, produce
+from tests.experiments.forget_support import settings as served
+from tests.experiments.fork_kills import STAGES
+from tests.experiments.fork_kills import main as kill_at
 from tests.experiments.runs import assert_same, history, places, weights
+from tests.forks import FORKS
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster"), *MARKS]
 
@@ -58,9 +70,13 @@ def assert_goes_on_as_its_parent(settings: AnyExperiment) -> None:
     assert first < step < last
     train(begin(settings, f"parent@{step}"), run="child")
     assert_same(settings, "child", "parent")
-    rows = [row for row in history(settings, "parent") if row["step"] > step]
-    assert rows
-    assert history(settings, "child") == rows
+    own, theirs = (_without_publication(history(settings, run)) for run in ("child", "parent"))
+    assert own == [row for row in theirs if row["step"] > step] != []
+
+
+def _without_publication(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    """A run's first publication to its engines is measured, and the fork's is another one than its parent's."""
+    return [{name: value for name, value in row.items() if not name.startswith("publish/")} for row in rows]
 
 
 def test_a_fork_of_language_without_a_change_equals_the_parent_bit_for_bit(tmp_path: Path) -> None:
@@ -102,6 +118,90 @@ def test_a_fork_off_policy_keeps_the_replay_of_its_parent(tmp_path: Path, kind: 
     rate = "critic_rate" if kind == "sac" else "learning_rate"
     train(begin(settings, f"parent@{steps_of(settings)[1]}", f"algorithm.{rate}=0.02", run="other"), run="other")
     assert not same(weights(settings, "other"), weights(settings, "parent"))
+
+
+@pytest.mark.slow
+def test_a_fork_of_a_league_meets_the_opponents_of_its_parent(tmp_path: Path) -> None:
+    settings = language(tmp_path, "ppo", **SHORT | DUEL | {"train.updates": 6})
+    assert_goes_on_as_its_parent(settings)
+    assert max(row["league/members"] for row in history(settings, "child")) == 2
+
+
+@pytest.mark.slow
+def test_a_fork_of_games_keeps_the_opponents_of_its_parent_and_begins_new_games(tmp_path: Path) -> None:
+    environment = {
+        "kind": "custom",
+        "entry_point": "loomrl.control.turns:TurnVector",
+        "settings": {"game": GAME, "opponent": {"kind": "league", "every": 2, "members": 2}},
+    }
+    settings = control(tmp_path, environment=environment, evaluation={"every": 2048, "episodes": 4, "film": 0})
+    train(settings, run="parent")
+    step = steps_of(settings)[-2]
+    for run in ("child", "other"):
+        train(begin(settings, f"parent@{step}", run=run), run=run)
+    assert same(weights(settings, f"child/{step}"), weights(settings, f"parent/{step}"))
+    assert_same(settings, "child", "other")
+    assert history(settings, "child") == history(settings, "other")
+    assert all(row["step"] > step and row["league/members"] == 2 for row in history(settings, "child"))
+
+
+@pytest.mark.slow
+def test_a_fork_of_conversations_goes_on_in_the_same_order(tmp_path: Path) -> None:
+    short = {name: value for name, value in SHORT.items() if name != "evaluation.episodes"}
+    changes = {**short, "data.epochs": 2, "data.held_out": 0.2, "train.checkpoint_every": 1}
+    assert_goes_on_as_its_parent(conversations(tmp_path, chats(12), **changes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["kto", "raft"])
+def test_a_fork_of_what_was_served_goes_on_in_the_same_order(tmp_path: Path, kind: str) -> None:
+    produce(tmp_path, count=32, of={})
+    short = {name: value for name, value in SHORT.items() if name != "evaluation.episodes"}
+    assert_goes_on_as_its_parent(served(tmp_path, kind, frozen(tmp_path), **short))
+
+
+@pytest.mark.slow
+def test_a_fork_of_an_asynchronous_run_plays_anew_what_was_under_way(tmp_path: Path) -> None:
+    """It begins with its parent's weights, counts on, and learns from no attempt of an older version."""
+    settings = language(tmp_path, "ppo", **SHORT, **{"hub.max_staleness": 1, "rollout.runners": 1})
+    train(settings, run="parent")
+    child = begin(settings, "parent@2")
+    train(child, run="child")
+    assert same(weights(settings, "child/2"), weights(settings, "parent/2"))
+    assert [row["step"] for row in history(settings, "child")] == [3, 4]
+    with open_hub(beside(settings.store_url, "child"), child.hub) as hub:
+        learnt = [attempt for _, attempt in hub.replay(selection=Selection(run="child", acked=True))]
+    assert learnt
+    assert min(attempt.first_version for attempt in learnt) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kind", ["language", "control"])
+def test_kills_at_every_stage_leave_nothing_half_written_and_the_fork_as_it_would_have_been(
+    tmp_path: Path, kind: str
+) -> None:
+    settings = control(tmp_path) if kind == "control" else language(tmp_path, "grpo", **SHORT)
+    train(settings, run="parent")
+    step = steps_of(settings)[1]
+    file = tmp_path / "settings.yaml"
+    file.write_text(dump(settings))
+    for stage in STAGES:
+        process = FORKS.Process(target=kill_at, args=(str(file), f"parent@{step}", stage))
+        process.start()
+        process.join(300)
+        assert process.exitcode == -signal.SIGKILL, stage
+        artifacts = open_artifacts(settings.artifact_url)
+        with open_store(settings.store_url) as db:
+            run = RUNS.find(db, "child")
+            there = Checkpoints(artifacts, "child").stored()
+            assert run is None or there, stage
+        for _, url in there:
+            artifacts.get_folder(url, tmp_path / "whole" / stage / url.replace("/", "-"))
+    experiment, run_id = resumed(settings, "child")
+    train(experiment, run=run_id)
+    assert_same(settings, "child", "parent")
+    assert history(settings, "child") == [row for row in history(settings, "parent") if row["step"] > step]
 
 
 def test_a_fork_shares_bytes_with_its_parent_and_outlives_it(tmp_path: Path) -> None:

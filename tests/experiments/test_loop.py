@@ -1,29 +1,46 @@
 """The loop as one command: people, judgements, and the page that tells of them."""
 
 import random
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
 from loomrl.evaluation.report import Report, Score
 from loomrl.evaluation.statistics import wilson
 from loomrl.experiments.bench.loop import CONTROL, QUICK, SHOWN, measure
+from loomrl.experiments.commands.face import FORMER
+from loomrl.experiments.loop import production
 from loomrl.experiments.loop.crowd import Answered, Crowd, Manner
 from loomrl.experiments.loop.page import write
-from loomrl.experiments.loop.production import Production
-from loomrl.experiments.loop.story import Demonstration, Proposal, files_with
+from loomrl.experiments.loop.production import Production, ProductionError
+from loomrl.experiments.loop.story import (
+    Demonstration,
+    Departure,
+    Proposal,
+    files_with,
+    find_person,
+    forget_one,
+    verify_elsewhere,
+)
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.store import open_store
+from loomrl.store.sessions import participants, person_hash
+from tests.experiments.forget_support import frozen, learn, produce, service, speak
+from tests.experiments.forget_support import suite as gate_suite
+from tests.feedback.served_support import ENDPOINT, serve
 
 FAMILIES = ("Math/calculus.derivative", "Math/calculus.integral")
 
 
 def crowd(folder: Path) -> Crowd:
-    production = Production(folder)
-    with open_store(production.store_url) as db:
-        return Crowd("http://127.0.0.1:1", "policy", open_task_mixture(production.base(1), db), level=2, seed=1)
+    made = Production(folder)
+    with open_store(made.store_url) as db:
+        return Crowd("http://127.0.0.1:1", "policy", open_task_mixture(made.base(1), db), level=2, seed=1)
 
 
 def words(people: Crowd, manner: Manner, *, of: int = 2000) -> dict[bool, Counter[str]]:
@@ -57,6 +74,41 @@ def test_the_loop_trains_what_is_shipped_here_and_at_nobodys_hour(tmp_path: Path
     assert plan.suite == "loop_tiny"
 
 
+def test_a_coordinator_that_ends_by_itself_ends_the_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not {*production.COORDINATE} & FORMER.keys()
+    monkeypatch.setattr(production, "COORDINATE", ("lop",))
+    made = Production(tmp_path)
+
+    def wait(check: Callable[[], None]) -> None:
+        for _ in range(600):
+            check()
+            time.sleep(0.05)
+
+    with open_store(made.store_url) as db, made.coordinating(made.plan({}), db) as check:  # noqa: SIM117
+        with pytest.raises(ProductionError, match=r"ended by itself.*coordinate\.log"):
+            wait(check)
+    assert "Did you mean 'loop'" in (tmp_path / "coordinate.log").read_text()
+
+
+def test_a_person_is_chosen_whom_the_fewest_versions_learnt_from(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        for number, sessions in ((0, ["a"]), (1, ["b"]), (2, ["c"])):
+            person = person_hash("policy", f"person-{number}")
+            rows = [{"endpoint": "policy", "session": id, "person": person} for id in sessions]
+            with db.write() as connection:
+                connection.execute(insert(participants), rows)
+        first, second, third = {"a"}, {"b", "c"}, {"d"}
+        for versions, name in (
+            ([first, second], "person-1"),
+            ([{"b"}, second], "person-2"),
+            ([first], "person-0"),
+            ([second, second], "person-1"),
+            ([third], None),
+            ([], None),
+        ):
+            assert find_person(db, "policy", versions) == name
+
+
 def test_a_secret_is_found_in_whatever_file_has_it(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "log").write_bytes(b"\x00 password=abcdef \xff")
@@ -79,6 +131,7 @@ def told() -> Demonstration:
     answers = [
         Answered(
             at=1000.0 + number,
+            person=number,
             call=f"c{number}",
             family=FAMILIES[number % 2],
             version="base/1",
@@ -93,7 +146,20 @@ def told() -> Demonstration:
         trained_at=1101.0, over_at=1300.0,
     )  # fmt: skip
     bad = replace(good, honesty="flipped", policy="worse/9", phase="refused", most_share=0.0, over_at=1500.0)
+    certificate = {
+        "id": "c0ffee00", "retired": ["next/36", "worse/9"], "verdicts": {"policy": ["verdict gate-1"]},
+        "made_again": [{"versions": {"next/36": "next-without-1/36"}}], "checks": {"one": True, "two": True},
+    }  # fmt: skip
+    gone = Departure(
+        person="person-<7>", sessions=3, at=1600.0, seconds=40.0, stable="next-without-1/36", certificate=certificate
+    )
+    link = {"run": "base", "link": "tokens", "checked": 1234, "unit": "tokens", "how": "equal ids", "unchecked": ""}
+    verification = {
+        "version": "next-without-1/36", "holds": True, "share": 0.05, "seed": 7, "seconds": 9.0, "root": "abc",
+        "links": [link],
+    }  # fmt: skip
     return Demonstration(
+        departure=gone, verification=verification,
         began=0.0, ended=1.0, answered=answers, proposals=[good, bad], said=240, failed=[], secrets=3, found=(),
         reports=[report("base/1", 40, 15), report("next/36", 49, 42)],
     )  # fmt: skip
@@ -106,9 +172,41 @@ def test_the_page_tells_of_every_version_and_runs_nothing_of_theirs(tmp_path: Pa
     assert "&lt;b&gt;released" in page
     for part in ("satisfies 55 %", "the end 91 %", "1. released", "2. refused", "feedback is flipped"):
         assert part in page
+    for part in (
+        "person-&lt;7&gt; asked to be forgotten: 3 sessions",
+        "2 of its 2 checks hold",
+        "1,234 tokens",
+        "seed 7",
+    ):
+        assert part in page
     assert page.count("<script") == 1, "the drawing, which the page's own policy allows"
     assert " src=" not in page
     assert " href=" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(900)
+def test_a_person_leaves_and_a_second_process_verifies_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # of the environment, for the commands
+    made = Production(tmp_path)
+    sessions = produce(tmp_path, of={"somebody else": (0, 1)})
+    present = learn(tmp_path, "kto", frozen(tmp_path), run="present", **{"data.epochs": 1})
+    suite = gate_suite(tmp_path, regression={"margin": 0.99})
+    plan = made.plan({"endpoint": ENDPOINT, "suite": suite})
+    with open_store(made.store_url) as db:
+        speak(db, "person-8", [sessions[7]])
+        serve(db, present)
+        with service(tmp_path):
+            gone = forget_one(made, plan, [present], db, print)
+    assert gone is not None
+    assert (gone.person, gone.sessions) == ("person-8", 1)
+    assert gone.certificate["made_again"][0]["versions"] == {present: gone.stable}
+    assert present in gone.certificate["retired"]
+    found = verify_elsewhere(made, gone.stable)
+    assert (found["holds"], found["version"], found["share"]) == (True, gone.stable, 0.05)
 
 
 @pytest.mark.slow
@@ -123,5 +221,8 @@ def test_a_short_loop_loses_nothing_and_releases_nothing_that_is_no_better(tmp_p
         assert each["secrets"] > 0
         assert each["files_with_secrets"] == []
         assert each["sessions_of_opted_out"] == 0
+        assert each["verified"]
+        assert each["forgotten"]["stable"] == "base/1", "what learnt from her was not released, so it is only retired"
+        assert each["forgotten"]["retired"]
         assert each["released"] == 0, "a policy that hardly speaks learns nothing from so few judgements"
     assert "feedback is flipped" in (tmp_path / "loop.html").read_text()
