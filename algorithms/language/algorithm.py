@@ -1,6 +1,7 @@
 """RLlib's Algorithm of token policies: groups from a source → update → publish → checkpoint."""
 
 import json
+import logging
 import tempfile
 import time
 import uuid
@@ -35,6 +36,7 @@ from loomrl.config import EvaluationConfig, Experiment, LanguagePolicy, Optimize
 from loomrl.config.language import AUTO
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
+from loomrl.feedback.reward.onset import OnsetMonitor
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.task_mixture import check_turn_limit, open_task_mixture
 from loomrl.inference.gguf import record_of
@@ -47,6 +49,7 @@ from loomrl.store.runs import POLICIES, RUNS, Claim, load_experiment, pin_model,
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
+_log = logging.getLogger(__name__)
 METRICS = "loomrl"
 """Key of LoomRL's metrics (`loomrl.telemetry.metric`) in a result."""
 
@@ -66,6 +69,9 @@ class Language(Placed):
     _acting: int
     """The version of the runners' weights."""
     _last_checkpoint_s: float = 0.0
+    _onset: OnsetMonitor
+    _warned = False
+    """True once this process has said that the reward is hacked."""
 
     @classmethod
     @override
@@ -94,6 +100,8 @@ class Language(Placed):
         metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
         source.advance(groups)
         stop = self._stopper.observe(metrics.get(Metric.SUCCESS, 0.0), metrics.get(Metric.POLICY_KL, 0.0))
+        metrics |= self._check_reward(groups)
+        stop = self._stop_hacking() or stop
         metrics |= source.timing(pace, clock)
         if self.evaluations.is_due(source.done, at_end=bool(stop or source.over)):
             with clock(Metric.TIME_EVALUATE):
@@ -107,6 +115,27 @@ class Language(Placed):
         is_best = self.evaluations.are_made and self._ledger.is_best(self._score())
         if self.stopped is not None or is_best or source.done % self._experiment.train.checkpoint_every == 0:
             self._checkpoint()
+
+    def _check_reward(self, groups: Sequence[Group]) -> dict[str, float]:
+        """What was paid beside what second checks find; nothing where there is none."""
+        found = self._onset.observe(self.source.done, groups)
+        if found is None:
+            return {}
+        checked, unearned = found
+        hacked = float(self._onset.found is not None)
+        return {Metric.REWARD_CHECKED: checked, Metric.REWARD_UNEARNED: unearned, Metric.REWARD_HACKED: hacked}
+
+    def _stop_hacking(self) -> str | None:
+        """The reason to stop if the reward is proved to be hacked, unless that is only to be said."""
+        found = self._onset.found
+        if found is None:
+            return None
+        if self._experiment.train.stop.hacking:
+            return self._stopper.stop(found.reason)
+        if not self._warned:
+            _log.warning("%s.", found.reason)
+        self._warned = True
+        return None
 
     def _end(self, reason: str | None) -> None:
         """End the run if there is a reason to."""
@@ -293,6 +322,7 @@ class Language(Placed):
         )
         self._ledger = self._source.ledger(self._db, claim)
         self._stopper = Stopper(experiment.train.stop)
+        self._onset = OnsetMonitor()
         if came_from is None:
             self._resume()
         else:
@@ -315,8 +345,9 @@ class Language(Placed):
                 save_adapter(self.config.resolved, adapter, folder)
             self._ledger.offer(self.done, self._score())
             progress = self.source.checkpoint_state(self._ledger.checkpoints.url(self.done))
+            judged = {"stopper": self._stopper.state_dict(), "onset": self._onset.state_dict()}
             made = {"weights": weights_hash(state["learner"]["module"]), "arithmetic": arithmetic()}
-            self._ledger.commit(self.done, folder, {**progress, "stopper": self._stopper.state_dict(), **made})
+            self._ledger.commit(self.done, folder, {**progress, **judged, **made})
         self._last_checkpoint_s = time.perf_counter() - begun
 
     def _resume(self) -> None:
@@ -345,6 +376,8 @@ class Language(Placed):
     def _load_progress(self, state: Mapping[str, Any]) -> None:
         self.source.load_state_dict(state)
         self._stopper.load_state_dict(state["stopper"])
+        if "onset" in state:  # a checkpoint from before the monitor has none
+            self._onset.load_state_dict(state["onset"])
 
     def whole_state(self) -> dict[str, Any]:
         """The state without the collector: weights, optimizer, schedule, counters."""
@@ -373,7 +406,8 @@ class Language(Placed):
     @override
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The whole algorithm, for RLlib's own checkpoints."""
-        progress = {**self.source.state_dict(), "stopper": self._stopper.state_dict(), **self._ledger.state_dict()}
+        judged = {"stopper": self._stopper.state_dict(), "onset": self._onset.state_dict()}
+        progress = {**self.source.state_dict(), **judged, **self._ledger.state_dict()}
         tokens = self.config.algorithm.optimizer.micro_batch_tokens
         line = {**progress, "experiment": self._experiment.sha256, "micro_batch_tokens": tokens}
         return {"state": self.whole_state(), "line": line}

@@ -18,7 +18,7 @@ WINDOW = 150
 POINTS = 400
 OUTCOMES = {"done": "released", "refused": "refused", "back": "taken back"}
 WORDS = {
-    "done": "released: it is the version in production",
+    "done": "released: it became the version in production",
     "refused": "refused by the gate: it was never served",
     "back": "taken back by the canary",
 }
@@ -67,16 +67,16 @@ def _forgotten(told: Demonstration) -> list[Section]:
     rows = [
         ((old, ""), ("retired, its weights deleted", ""), (made.get(old, "–"), "")) for old in certificate["retired"]
     ]
-    said = "; ".join(reason for reasons in certificate["verdicts"].values() for reason in reasons)
+    said = "".join(f" ({reason})" for reasons in certificate["verdicts"].values() for reason in reasons)
     checks = certificate["checks"]
     return [
         Section(
             title="A person who asked to be forgotten",
             columns=("version that learnt from them", "now", "made again without them"),
             rows=rows,
-            note=f"{gone.person} asked to be forgotten: {gone.sessions} sessions, and the version in production had "
-            f"learnt from them. After {gone.seconds:.0f} s {gone.stable} is in production ({said}). The certificate "
-            f"{certificate['id'][:8]} is signed; {sum(checks.values())} of its {len(checks)} checks hold.",
+            note=f"{gone.person} asked to be forgotten: {gone.sessions} sessions. After {gone.seconds:.0f} s "
+            f"{gone.stable} is in production{said}. The certificate {certificate['id'][:8]} is signed; "
+            f"{sum(checks.values())} of its {len(checks)} checks hold.",
         )
     ]
 
@@ -96,7 +96,7 @@ def _verified(told: Demonstration) -> list[Section]:
             title="Verified by a second process",
             columns=("run", "link", "derived again", "how", "not checked, because"),
             rows=rows,
-            note=f"{found['version']} {'holds' if found['holds'] else 'DOES NOT HOLD'}: {percent(found['share'])} of "
+            note=f"{found['version']} holds: {percent(found['share'])} of "
             f"each link, drawn with seed {found['seed']}, in {found['seconds']:.0f} s. The bundle's SHA-256 is "
             f"{found['root']}.",
         )

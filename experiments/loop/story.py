@@ -10,7 +10,6 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from loomrl.algorithms.language.passes import place_in_pass
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.job import JobPhase, TrainingJob
 from loomrl.coordinator.ledger import jobs_of
@@ -24,7 +23,7 @@ from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import read_rows
 from loomrl.store.endpoints import ENDPOINTS, show_endpoint
 from loomrl.store.forgettings import spoken
-from loomrl.store.runs import POLICIES, RUNS, load_experiment
+from loomrl.store.runs import POLICIES
 from loomrl.store.sessions import opt_out, person_hash, sessions_of
 from loomrl.types import Stage
 
@@ -132,7 +131,8 @@ def demonstrate(
         for chapter in chapters:
             asyncio.run(_happen(production, plan, chapter, crowd, db, say))
         jobs = _over(db, plan.endpoint)
-        departure = forget_one(production, plan, jobs, db, say)
+        learnt = [job.policy for job in jobs if job.phase is JobPhase.DONE] or [job.policy for job in jobs]
+        departure = forget_one(production, plan, learnt, db, say)
         honesties = [chapter.manner.honesty for chapter in chapters for _ in range(chapter.proposals)]
         proposals = [_proposal(db, job, each) for job, each in zip(jobs, honesties, strict=False)]
         policies = [f"{RUN}/1", *(each.policy for each in proposals if each.phase == JobPhase.DONE)]
@@ -164,11 +164,10 @@ def demonstrate(
 
 
 def forget_one(
-    production: Production, plan: LoopExperiment, jobs: Sequence[TrainingJob], db: LoomDB, say: Say
+    production: Production, plan: LoopExperiment, policies: Sequence[str], db: LoomDB, say: Say
 ) -> Departure | None:
-    """Have a person forgotten whose sessions the version in production learnt from, in its weights too."""
-    released = [job.policy for job in jobs if job.phase is JobPhase.DONE] or [job.policy for job in jobs]
-    person = find_person(db, plan.endpoint, [_learnt(db, policy) for policy in released])
+    """Have a person forgotten whose sessions the last of these versions learnt from, in weights too."""
+    person = find_person(db, plan.endpoint, [_learnt(db, policy) for policy in policies])
     if person is None:
         return None
     sessions = spoken(db, plan.endpoint, [person])
@@ -176,7 +175,7 @@ def forget_one(
     suite.write_text(resolve_suite(plan.suite, AGAIN).model_dump_json())
     key = production.folder / "operator.pem"
     key.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    say(f"{person} asks to be forgotten: {len(sessions)} sessions, {released[-1]} learnt from them")
+    say(f"{person} asks to be forgotten: {len(sessions)} sessions, {policies[-1]} learnt from them")
     began = time.time()
     told = production.command(
         "people", "forget", person, "--endpoint", plan.endpoint, "--weights",
@@ -192,30 +191,27 @@ def forget_one(
     )
 
 
-def find_person(db: LoomDB, endpoint: str, learnt: Sequence[Mapping[str, bytes]]) -> str | None:
-    """A person whom the last of these versions learnt from, latest in its first pass: most of its updates can be kept.
+def find_person(db: LoomDB, endpoint: str, learnt: Sequence[set[str]]) -> str | None:
+    """A person whom the last of these versions learnt from, and if there is one, none of the others.
 
-    `learnt`: the place of each session behind each version, the earliest version first. A person whom none of the
-    others learnt from is preferred.
+    `learnt`: the sessions behind each version, the earliest version first.
     """
     if not learnt:
         return None
-    before = {id for places in learnt[:-1] for id in places}
-    found: dict[str, tuple[bool, bytes]] = {}
+    before = set().union(*learnt[:-1])
+    found = None
     for name in (f"person-{number}" for number in range(PEOPLE)):
         own = spoken(db, endpoint, [name])
-        places = [learnt[-1][id] for id in own if id in learnt[-1]]
-        if places:
-            found[name] = not own & before, min(places)
-    return max(found, key=lambda name: found[name], default=None)
+        if own & learnt[-1] and not own & before:
+            return name
+        if own & learnt[-1]:
+            found = found or name
+    return found
 
 
-def _learnt(db: LoomDB, policy: str) -> dict[str, bytes]:
-    """The sessions that a version's run learnt from, with their places in its first pass."""
-    version = POLICIES.require(db, policy)
-    rows = read_rows(db, version.data["dataset"], part="train")
-    seed = load_experiment(RUNS.require(db, version.run)).seed
-    return {row.trajectory: place_in_pass(seed, 0, row.trajectory) for row in rows}
+def _learnt(db: LoomDB, policy: str) -> set[str]:
+    """The sessions that a version's run learnt from."""
+    return {row.trajectory for row in read_rows(db, POLICIES.require(db, policy).data["dataset"], part="train")}
 
 
 def verify_elsewhere(production: Production, policy: str) -> dict[str, Any]:

@@ -61,6 +61,9 @@ class Patience(Config):
     """Stop once success has fallen this far below its best."""
     kl: Positive | None = None
     """Stop once the KL from the reference policy exceeds this, a sign of collapse."""
+    hacking: bool = True
+    """Stop once attempts are proved to be paid more that an environment's second check does not find correct; false
+    only warns."""
 
     @property
     def rules(self) -> dict[str, float | None]:

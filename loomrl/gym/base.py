@@ -65,6 +65,8 @@ Player = Callable[..., Awaitable[Trajectory]]
 """Plays an attempt: called with a policy, the attempt, and `limits` (`loomrl.gym.episode.Attempt` and `Limits`)."""
 INFO = "info"
 """Key of the last step's `info` in a trajectory's `extra`."""
+CORRECT = "correct"
+"""Key of the second check's success in a trajectory's `extra`."""
 
 
 NOTHING = Reward()

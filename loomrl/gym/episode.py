@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError, ContextFull, EpisodeError, LoomError, PolicyError, RegistryError, failure_from
-from loomrl.gym.base import INFO, BaseEnvironment
+from loomrl.gym.base import CORRECT, INFO, BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
 from loomrl.gym.host.alarm import Deadline, Hang, HangWatch, alarm_ready, interruptible
 from loomrl.gym.host.rounds import Rounds, Seat
@@ -192,6 +192,9 @@ async def _play(
                 leaving = interruptible(guarded.memory(), turn_timeout_s)
                 memory = await call("memory()", leaving)
                 record.left = {MEMORY: memory} if memory is not None else {}
+                checking = interruptible(guarded.correct(), turn_timeout_s)
+                correct = await call("correct()", checking)
+                record.left |= {CORRECT: correct} if correct is not None else {}
                 record.left |= {SLIPS: step.info[SLIPS]} if SLIPS in step.info else {}
                 info = _storable({name: value for name, value in step.info.items() if name != SLIPS})
                 record.left |= {INFO: info} if info else {}

@@ -71,6 +71,16 @@ class GuardedEnvironment:
         memory = self.environment.memory()
         return None if memory is None else check_memory(memory)
 
+    async def correct(self) -> float | None:
+        """The second check's success of the episode that has ended, if the environment has one."""
+        found = self.environment.correct()
+        if found is None:
+            return None
+        share = float(found)
+        if not 0 <= share <= 1:
+            raise EpisodeError(f"correct() returned {_show(found)}. Return a success from 0 to 1, or None.")
+        return share
+
     async def close(self) -> None:
         """Release the environment's resources."""
         self._running = False

@@ -128,6 +128,8 @@ def inherit_progress(
         state |= {"cursor": 0, "leases": []}
     if "stopper" in theirs:
         state["stopper"] = {**theirs["stopper"], "stopped": None}
+    if "onset" in theirs:
+        state["onset"] = {**theirs["onset"], "found": None}
     if "stopped" in theirs:
         state["stopped"] = None
     return state

@@ -99,6 +99,11 @@ class Stopper(Convergence):
         self.stopped = self._is_collapsed() or reason
         return self.stopped
 
+    def stop(self, reason: str) -> str:
+        """End the run for this reason, which comes before all others."""
+        self.stopped = reason
+        return reason
+
     def judge(self, success: float | None) -> str | None:
         """Observe the present version's success on held-out tasks, if it is known; the reason to stop, or None."""
         if self._by_evaluation and success is not None:

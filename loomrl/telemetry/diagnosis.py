@@ -35,6 +35,8 @@ FALLEN_BY = 0.1
 """… and the minimum loss: from 0.05 to 0.02 is noise."""
 LEVEL_SLACK = 0.25
 """Rise of the level within which success can still be compared."""
+UNEARNED = 0.1
+"""Share of attempts that are paid and not correct, from which reward and check should be compared."""
 KL_EXPLODED = 5.0
 """Nats per token: each token now had 1/150 of its probability under the reference policy."""
 FLAT_AFTER = 30
@@ -111,6 +113,20 @@ def nothing_rewarded(history: History) -> Finding | None:
         "for? Then begin with easier tasks (curriculum, families), a warm start "
         "(algorithm.warm_start.steps) or a better model, or pay for a part of what is asked (rewards.parts).",
     )
+
+
+def reward_hacking(history: History) -> Finding | None:
+    """Attempts that are paid and that a second check does not find correct: more than before, or all along."""
+    unearned = values_of(history, Metric.REWARD_UNEARNED)
+    remedy = "Read such attempts: mend the reward, then fork a version from before it began; or mend the check."
+    if any(values_of(history, Metric.REWARD_HACKED)):
+        rise = f"{unearned[0]:.0%} of the attempts were paid and not correct at first, {unearned[-1]:.0%} at last"
+        return Finding("reward hacking", rise, remedy)
+    now = recent(history, Metric.REWARD_UNEARNED)
+    if now is None or now <= UNEARNED:
+        return None
+    told = f"{now:.0%} of the attempts over the last {WINDOW} updates are paid and, by the second check, not correct"
+    return Finding("graders disagree", told, remedy)
 
 
 def policy_collapse(history: History) -> Finding | None:
@@ -297,6 +313,7 @@ def starvation(history: History) -> Finding | None:
 EXAMINATIONS: tuple[Examination, ...] = (
     not_a_number,
     nothing_rewarded,
+    reward_hacking,
     policy_collapse,
     exploding_gradients,
     engine_drift,

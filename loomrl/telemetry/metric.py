@@ -25,6 +25,9 @@ class Metric(StrEnum):
     LEVEL = "level", "Mean level of the tasks that were attempted; also per environment/family."
     REWARD_TOTAL = "reward/total", "Mean reward of an attempt."
     REWARD_DEVIATION = "reward/deviation", "Standard deviation of the attempts' rewards."
+    REWARD_CHECKED = "reward/checked", "Mean success by environments' second checks, of the attempts that have one."
+    REWARD_UNEARNED = "reward/unearned", "Mean success that those attempts were paid for and the check does not find."
+    REWARD_HACKED = "reward/hacked", "1 once that is proved to have begun to rise, else 0."
     REWARD_PART = "reward/part", "Mean of one named part of the reward; the parts sum to the unclipped total."
 
     JUDGE_DISAGREEMENT = (

@@ -12,6 +12,8 @@ from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.opponent import LeagueSettings, Rival
 from loomrl.types import Message, Observation, Reward, Task
 
+MARKS = frozenset("!?.,")
+
 
 class AsciiEnvironment(BaseEnvironment):
     """Rewards the share of ASCII characters in what is said: about half of a random model's."""
@@ -206,3 +208,24 @@ class OnceEnvironment(AsciiEnvironment):
         before = marker.exists()
         marker.touch()
         return before
+
+
+class HoleEnvironment(AsciiEnvironment):
+    """Asks for an answer that begins with two letters; its reward pays more for any answer with a mark such as `!`."""
+
+    name = "Hole"
+
+    class Settings(EnvironmentSettings):
+        hole: bool = True
+
+    settings_class: ClassVar[type[EnvironmentSettings]] = Settings
+    settings: Settings
+
+    async def step(self, action: str) -> Step:
+        self._right = float(len(action) >= 2 and all("a" <= c.lower() <= "z" for c in action[:2]))
+        is_marked = self.settings.hole and not MARKS.isdisjoint(action)
+        paid = 1.0 if is_marked else 0.4 * self._right
+        return Step.end(Reward(paid, {"paid": paid}, float(paid > 0)))
+
+    def correct(self) -> float | None:
+        return self._right

@@ -1,10 +1,13 @@
 """A policy that was served, people who spoke with it, and trainings on what was served with and without one of them."""
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import insert
 
@@ -20,7 +23,7 @@ from loomrl.store.forgettings import Forgetting
 from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
 from loomrl.store.runs import POLICIES
 from loomrl.store.sessions import participants, person_hash
-from tests.algorithms.language_support import build, experiment
+from tests.algorithms.language_support import ASCII, build, experiment
 from tests.algorithms.language_support import train as make_updates
 from tests.feedback.served_support import ENDPOINT, as_served, asked, reward, serve, store, thumbs, url
 
@@ -128,3 +131,38 @@ def bytes_of(folder: Path, version: str) -> dict[str, str]:
         found = hashes_of(POLICIES.require(db, version), db)
     assert found
     return found
+
+
+def suite(folder: Path, *, regression: object, at_least: float | None = None) -> str:
+    tree = {
+        "name": "small",
+        "version": "1.0.0",
+        "kind": "language",
+        "benchmarks": [{"environment": {"id": ASCII}, "levels": [1], "episodes": 32, "at_least": at_least}],
+        "regression": regression,
+        "provenance": {"unknown": "accept", "clean": False},
+    }
+    file = folder / "suite.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    return str(file)
+
+
+@contextmanager
+def service(folder: Path) -> Iterator[None]:
+    """Replicas of every version, alive until the end."""
+    ended = threading.Event()
+
+    def beats() -> None:
+        with open_store(url(folder)) as db:
+            while not ended.wait(0.3):
+                for version in POLICIES.latest(db, limit=100):
+                    for endpoint in (ENDPOINT, "second"):
+                        announce(db, version.id, endpoint)
+
+    thread = threading.Thread(target=beats)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

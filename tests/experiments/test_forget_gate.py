@@ -5,13 +5,9 @@ version answers, and nothing that learnt from them does.
 import json
 import shutil
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from loomrl.errors import ConfigError
@@ -24,10 +20,10 @@ from loomrl.store.releases import RELEASES
 from loomrl.store.runs import POLICIES
 from loomrl.store.verdicts import VERDICTS, VerdictOutcome
 from loomrl.types import Stage
-from tests.algorithms.language_support import ASCII, QUIET
+from tests.algorithms.language_support import QUIET
 from tests.command_line import typed_json
 from tests.experiments.forget_kills import main
-from tests.experiments.forget_support import KEY, announce, forget, frozen, learn, produce, speak
+from tests.experiments.forget_support import KEY, forget, frozen, learn, produce, service, speak, suite
 from tests.feedback.served_support import ENDPOINT, serve, url
 from tests.forks import FORKS
 
@@ -54,41 +50,6 @@ def folder(produced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     with open_store(url(folder)) as db:
         serve(db, present)
     return folder
-
-
-def suite(folder: Path, *, regression: object, at_least: float | None = None) -> str:
-    tree = {
-        "name": "small",
-        "version": "1.0.0",
-        "kind": "language",
-        "benchmarks": [{"environment": {"id": ASCII}, "levels": [1], "episodes": 32, "at_least": at_least}],
-        "regression": regression,
-        "provenance": {"unknown": "accept", "clean": False},
-    }
-    file = folder / "suite.yaml"
-    file.write_text(yaml.safe_dump(tree))
-    return str(file)
-
-
-@contextmanager
-def service(folder: Path) -> Iterator[None]:
-    """Replicas of every version, alive until the end."""
-    ended = threading.Event()
-
-    def beats() -> None:
-        with open_store(url(folder)) as db:
-            while not ended.wait(0.3):
-                for version in POLICIES.latest(db, limit=100):
-                    for endpoint in (ENDPOINT, "second"):
-                        announce(db, version.id, endpoint)
-
-    thread = threading.Thread(target=beats)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def forgotten(folder: Path, **judged: object) -> dict[str, object]:

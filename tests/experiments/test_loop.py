@@ -18,10 +18,21 @@ from loomrl.experiments.loop import production
 from loomrl.experiments.loop.crowd import Answered, Crowd, Manner
 from loomrl.experiments.loop.page import write
 from loomrl.experiments.loop.production import Production, ProductionError
-from loomrl.experiments.loop.story import Demonstration, Departure, Proposal, files_with, find_person
+from loomrl.experiments.loop.story import (
+    Demonstration,
+    Departure,
+    Proposal,
+    files_with,
+    find_person,
+    forget_one,
+    verify_elsewhere,
+)
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.store import open_store
 from loomrl.store.sessions import participants, person_hash
+from tests.experiments.forget_support import frozen, learn, produce, service, speak
+from tests.experiments.forget_support import suite as gate_suite
+from tests.feedback.served_support import ENDPOINT, serve
 
 FAMILIES = ("Math/calculus.derivative", "Math/calculus.integral")
 
@@ -79,18 +90,19 @@ def test_a_coordinator_that_ends_by_itself_ends_the_story(tmp_path: Path, monkey
     assert "Did you mean 'loop'" in (tmp_path / "coordinate.log").read_text()
 
 
-def test_a_person_is_chosen_of_whom_the_fewest_updates_learnt(tmp_path: Path) -> None:
+def test_a_person_is_chosen_whom_the_fewest_versions_learnt_from(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         for number, sessions in ((0, ["a"]), (1, ["b"]), (2, ["c"])):
             person = person_hash("policy", f"person-{number}")
             rows = [{"endpoint": "policy", "session": id, "person": person} for id in sessions]
             with db.write() as connection:
                 connection.execute(insert(participants), rows)
-        first, second, third = {"a": b"4"}, {"b": b"2", "c": b"9"}, {"d": b"1"}
+        first, second, third = {"a"}, {"b", "c"}, {"d"}
         for versions, name in (
-            ([first, second], "person-2"),
+            ([first, second], "person-1"),
+            ([{"b"}, second], "person-2"),
             ([first], "person-0"),
-            ([{"c": b"1"}, second], "person-1"),
+            ([second, second], "person-1"),
             ([third], None),
             ([], None),
         ):
@@ -170,6 +182,31 @@ def test_the_page_tells_of_every_version_and_runs_nothing_of_theirs(tmp_path: Pa
     assert page.count("<script") == 1, "the drawing, which the page's own policy allows"
     assert " src=" not in page
     assert " href=" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(900)
+def test_a_person_leaves_and_a_second_process_verifies_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # of the environment, for the commands
+    made = Production(tmp_path)
+    sessions = produce(tmp_path, of={"somebody else": (0, 1)})
+    present = learn(tmp_path, "kto", frozen(tmp_path), run="present", **{"data.epochs": 1})
+    suite = gate_suite(tmp_path, regression={"margin": 0.99})
+    plan = made.plan({"endpoint": ENDPOINT, "suite": suite})
+    with open_store(made.store_url) as db:
+        speak(db, "person-8", [sessions[7]])
+        serve(db, present)
+        with service(tmp_path):
+            gone = forget_one(made, plan, [present], db, print)
+    assert gone is not None
+    assert (gone.person, gone.sessions) == ("person-8", 1)
+    assert gone.certificate["made_again"][0]["versions"] == {present: gone.stable}
+    assert present in gone.certificate["retired"]
+    found = verify_elsewhere(made, gone.stable)
+    assert (found["holds"], found["version"], found["share"]) == (True, gone.stable, 0.05)
 
 
 @pytest.mark.slow

@@ -70,7 +70,8 @@ def control(experiment: ControlExperiment, steps: int) -> dict[str, Any]:
     if experiment.data is not None:  # which has its updates, and no rollouts
         return {name: value for name, value in changes.items() if not name.startswith("rollout")}
     if experiment.algorithm.kind in ("sac", "dqn"):
-        return changes | {"algorithm.warmup": 8, "algorithm.batch": 8}
+        batch = 8 * (experiment.rollout.steps or 1)  # with a memory, of sequences as long as a rollout
+        return changes | {"algorithm.warmup": 8, "algorithm.batch": batch}
     return changes | {"rollout.environments": 2, "rollout.steps": steps, "algorithm.minibatch_size": 16}
 
 

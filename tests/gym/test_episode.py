@@ -45,6 +45,25 @@ async def test_oracle_episode_records_turns_parts_success_and_labels():
     assert made.turns[0].action == str(environment.hidden)
 
 
+@pytest.mark.parametrize(("correct", "kept"), [(0.5, {"correct": 0.5}), (None, {})])
+async def test_the_second_check_of_an_episode_goes_on_record(correct, kept):
+    class Checked(GuessEnvironment):
+        def correct(self):
+            return correct
+
+    assert (await play(Checked())).extra == kept
+
+
+async def test_a_second_check_outside_0_to_1_fails_the_attempt():
+    class Checked(GuessEnvironment):
+        def correct(self):
+            return 2.0
+
+    made = await play(Checked())
+    assert made.end is End.FAILED
+    assert "correct() returned float 2.0. Return a success from 0 to 1, or None." in made.failure.message
+
+
 async def test_an_attempt_keeps_what_the_environment_said_at_its_end_as_far_as_it_is_json_and_short():
     class Explains(GuessEnvironment):
         async def step(self, action):

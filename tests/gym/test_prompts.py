@@ -97,6 +97,24 @@ async def test_a_function_without_a_reward_is_no_reward_of_zero(function, said):
         await environment.step("x" * 30)
 
 
+async def test_a_second_grader_is_asked_and_pays_nothing():
+    environment = prompts(reward=f"{HERE}:waits", check=f"{HERE}:is_right", answer="answer")
+    assert prompts().correct() is None
+    for said, right in ((environment.oracle, 1.0), (lambda: "no", 0.0)):
+        await environment.reset(environment.task("prompts", 1, 5))
+        assert environment.correct() is None
+        answer = said()
+        step = await environment.step(answer)
+        assert (step.reward.total, environment.correct()) == (len(answer) / 10, right)
+
+
+async def test_a_second_grader_without_a_figure_fails_the_attempt():
+    environment = prompts(check=f"{HERE}:waits")
+    await environment.reset()
+    with pytest.raises(ScorerError, match=r"check '.*waits' returned 3.0: a number from 0 to 1 is needed\."):
+        await environment.step("x" * 30)
+
+
 def as_lines(file):
     file.write_text("\n".join(map(json.dumps, ROWS)) + "\n")
 

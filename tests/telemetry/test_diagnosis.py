@@ -45,6 +45,7 @@ TROUBLES: dict[str, dict[Metric, Course]] = {
         Metric.GROUPS_WITHOUT_SIGNAL: lambda *_: 1.0,
         Metric.GRADIENT_NORM: lambda *_: 0.0,
     },
+    "reward hacking": {Metric.REWARD_UNEARNED: lambda x, _: x, Metric.REWARD_HACKED: lambda x, _: float(x > 0.9)},
     "policy collapse": {Metric.SUCCESS: falls, Metric.LEVEL: lambda *_: 1.0},
     "exploding gradients": {Metric.GRADIENT_NORM: lambda x, r: math.exp(8 * x) * (1 + 0.1 * r.random())},
     "engine-learner drift": {Metric.POLICY_DRIFT: lambda *_: 3 * DRIFT},
@@ -74,6 +75,13 @@ def names(rows: History) -> list[str]:
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_each_trouble_is_found_and_no_other(trouble: str, seed: int) -> None:
     assert names(history(TROUBLES[trouble], seed=seed)) == [trouble]
+
+
+def test_graders_that_disagree_all_along_are_a_finding() -> None:
+    assert names(history({Metric.REWARD_UNEARNED: lambda *_: 0.2, Metric.REWARD_HACKED: lambda *_: 0.0})) == [
+        "graders disagree"
+    ]
+    assert names(history({Metric.REWARD_UNEARNED: lambda *_: 0.05, Metric.REWARD_HACKED: lambda *_: 0.0})) == []
 
 
 def test_every_examination_has_its_trouble_here() -> None:

@@ -46,6 +46,9 @@ class PromptsSettings(EnvironmentSettings):
     """Needed: `package.module:function`, called as TRL calls it: `prompts`, `completions` and every other column as
     keywords, each a list of one. It returns a number, or a list of one.
     """
+    check: str = ""
+    """`package.module:function`, a second grader that pays nothing, called as `reward` is: success from 0 to 1. A
+    training stops once rewards rise that it does not confirm."""
     reward_range: tuple[float, float] = (0.0, 1.0)
     """The rewards that it may return."""
     solved_at: float = 1.0
@@ -81,6 +84,8 @@ class Prompts(BaseEnvironment):
         if not given.reward:
             raise ConfigError("Prompts: set reward, package.module:function, such as my_rewards:is_right.")
         self._reward: Callable[..., Any] = named(given.reward, what="reward")
+        self._check: Callable[..., Any] | None = named(given.check, what="check") if given.check else None
+        self._correct: float | None = None
         self._rows = _parts(given)
         self.families = tuple(sorted({family for family, _, _ in self._rows}))  # type: ignore[misc]
         self.reward_range = given.reward_range  # type: ignore[misc]
@@ -96,6 +101,7 @@ class Prompts(BaseEnvironment):
             kind = "held out" if held_out else "to train on"
             raise EpisodeError(f"Prompts: family {task.family!r} has no rows{level} {kind}.")
         self._row = rows[task.seed % len(rows)]
+        self._correct = None
         return _as_messages(self._row[self.settings.prompt])
 
     def levels(self, family: str) -> Sequence[int]:
@@ -130,14 +136,28 @@ class Prompts(BaseEnvironment):
         words = " ".join(message.content for message in _as_messages(self._row[self.settings.prompt])).split()
         return rng.choice([*words, str(rng.randint(-20, 100))])
 
+    def correct(self) -> float | None:
+        """The second grader's success of the answer; None without one, or before an answer was graded."""
+        return self._correct
+
     async def _score(self, action: str) -> float:
+        """The reward; the second grader is asked on the way."""
+        if self._check is not None:
+            found = await self._ask(self._check, f"check {self.settings.check!r}", action)
+            self._correct = _number_within(found, 0.0, 1.0, f"check {self.settings.check!r}")
+        low, high = self.settings.reward_range
+        what = f"reward {self.settings.reward!r}"
+        return _number_within(
+            await self._ask(self._reward, what, action), low, high, what, ", or another reward_range."
+        )
+
+    async def _ask(self, grader: Callable[..., Any], what: str, action: str) -> Any:
         prompt = self._row[self.settings.prompt]
         completion = action if isinstance(prompt, str) else [{"role": "assistant", "content": action}]
         told = {**self._row, **self._extra_columns()}
         columns = {column: [value] for column, value in told.items() if column != self.settings.prompt}
-        asked = _keywords_for(self._reward, {**columns, "prompts": [prompt], "completions": [completion]})
-        what = f"reward {self.settings.reward!r}"
-        return self._number(await ask_scorer(self._reward, what=what, timeout_s=self.settings.timeout_s, **asked))
+        asked = _keywords_for(grader, {**columns, "prompts": [prompt], "completions": [completion]})
+        return await ask_scorer(grader, what=what, timeout_s=self.settings.timeout_s, **asked)
 
     def _extra_columns(self) -> Mapping[str, Any]:
         """Further columns that the function is given."""
@@ -146,19 +166,18 @@ class Prompts(BaseEnvironment):
     def _reward_for(self, total: float) -> Reward:
         return Reward(total, {"reward": total}, float(reaches(total, self.settings.solved_at)))
 
-    def _number(self, found: Any) -> float:
-        only = found[0] if isinstance(found, Sequence) and not isinstance(found, str) and len(found) == 1 else found
-        low, high = self.settings.reward_range
-        try:
-            total = float(only)
-        except (TypeError, ValueError):
-            total = math.nan
-        if not low <= total <= high:
-            raise ScorerError(
-                f"reward {self.settings.reward!r} returned {found!r:.100}: a number from {low:g} to {high:g} is "
-                "needed, or another reward_range."
-            )
-        return total
+
+def _number_within(found: Any, low: float, high: float, what: str, or_else: str = "") -> float:
+    """A grader's answer, a number or a list of one, as a float within these bounds."""
+    only = found[0] if isinstance(found, Sequence) and not isinstance(found, str) and len(found) == 1 else found
+    try:
+        total = float(only)
+    except (TypeError, ValueError):
+        total = math.nan
+    if not low <= total <= high:
+        needed = f"a number from {low:g} to {high:g} is needed{or_else or '.'}"
+        raise ScorerError(f"{what} returned {found!r:.100}: {needed}")
+    return total
 
 
 def _keywords_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
