@@ -32,7 +32,7 @@ def test_a_run_is_stopped_within_five_updates_of_the_discovery_of_a_hole(tmp_pat
     assert len(history) - onset <= 5
     assert [line[Metric.REWARD_HACKED] for line in history] == [0.0] * (len(history) - 1) + [1.0]
     with open_store(experiment(tmp_path).store_url) as db:
-        assert POLICIES.latest(db, run="r", limit=1)[0][1].number == len(history)
+        assert POLICIES.latest(db, run="r", limit=1)[0].number == len(history)
 
 
 def test_the_mended_environment_is_trained_on_to_the_end(tmp_path: Path) -> None:
