@@ -75,6 +75,8 @@ def test_answers_are_found_inside_what_is_common_to_all() -> None:
     shape = shape_of(["<answer>12</answer>", "<answer>157</answer>"])
     assert (shape.wrap("x"), shape.core("<answer>9</answer>")) == ("<answer>x</answer>", "9")
     assert shape_of(["<answer>12</answer>"]).core("<answer>12</answer>") == "12"
+    behind = shape_of(["So 2. <answer>2</answer>", "It is 31. <answer>31</answer>"])
+    assert behind.dress("So 2. <answer>2</answer>", "x") == "So 2. <answer>x</answer>"
     assert shape_of(["7", "12"]).wrap("x") == "x"
 
 

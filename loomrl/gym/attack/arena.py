@@ -48,6 +48,8 @@ class Sample:
     """The oracle's actions; empty without an oracle."""
     success: float
     total: float
+    moves: tuple[str, ...] = ()
+    """Random actions."""
     hacks: tuple[str, ...] = ()
     """The ways that the author knows to try for reward."""
 
@@ -67,15 +69,21 @@ class Arena:
         """A fresh environment."""
         return self.kind(self.settings)
 
-    async def bout(self, task: Task, actor: Actor, environment: BaseEnvironment | None = None) -> Bout:
-        """One episode; failures of the environment are in the bout."""
+    async def bout(
+        self,
+        task: Task,
+        actor: Actor,
+        environment: BaseEnvironment | None = None,
+        replies: list[str] | None = None,
+    ) -> Bout:
+        """One episode; failures of the environment are in the bout. `replies` receives what the environment says."""
         self.bouts += 1
         ours = environment or self.open()
         try:
             # In this task: a SystemExit in another one would end the event loop.
             async with asyncio.timeout(20 * self.turn_s):
                 with alarm_ready():
-                    bout = await _play(ours, task, actor, self.turn_s)
+                    bout = await _play(ours, task, actor, self.turn_s, replies)
         except (Exception, SystemExit, Hang) as error:  # noqa: BLE001 - the author's code
             bout = Bout(failure=f"{type(error).__name__}: {error}"[:200])
         if environment is None:
@@ -109,11 +117,13 @@ class Arena:
         prompt = "\n".join(message.text for message in said[0]) if said else ""
         bout = await self.bout(task, lambda turn, environment: environment.oracle())
         if bout.failure or not bout.ended:
-            return Sample(task, prompt, (), 0.0, 0.0, hacks)
-        return Sample(task, prompt, bout.actions, bout.success, bout.total, hacks)
+            return Sample(task, prompt, (), 0.0, 0.0, (), hacks)
+        return Sample(task, prompt, bout.actions, bout.success, bout.total, (), hacks)
 
 
-async def _play(environment: BaseEnvironment, task: Task, actor: Actor, turn_s: float) -> Bout:
+async def _play(
+    environment: BaseEnvironment, task: Task, actor: Actor, turn_s: float, replies: list[str] | None
+) -> Bout:
     guarded = GuardedEnvironment(environment)
     await interruptible(guarded.reset(task), max(turn_s, TURN_S))
     total = 0.0
@@ -127,6 +137,8 @@ async def _play(environment: BaseEnvironment, task: Task, actor: Actor, turn_s: 
         step = await interruptible(guarded.step(action), turn_s)
         total += step.reward.total
         success = step.reward.success
+        if replies is not None:
+            replies.append("\n".join(message.text for message in step.observation))
         if step.terminated or step.truncated:
             return Bout(success, total, turn + 1, True, "", environment.correct(), tuple(actions))
     return Bout(success, total, len(actions), False, "", None, tuple(actions))

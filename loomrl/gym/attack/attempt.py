@@ -10,6 +10,7 @@ from typing import Any, Self
 from loomrl.gym.attack.arena import LONGEST, Arena, Bout, Sample
 from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of, signature_of
 from loomrl.gym.attack.shape import CHOICES, PLAIN_SIGHT, SPOILS, WHOLE, Shape, copies, crowd, normal, shape_of
+from loomrl.gym.base import BaseEnvironment
 
 PAID = 0.99
 """Share of the oracle's success, or of its reward, that counts as being paid in full."""
@@ -109,7 +110,7 @@ class Family:
 async def measure(attack: Attack, family: Family, sample: Sample) -> Worth | None:
     """The attack's worth on a task; None where it does not apply."""
     match attack.kind:
-        case "say" | "cycle" | "random" | "copy" | "code" | "shell":
+        case "say" | "cycle" | "random" | "copy" | "ask" | "code" | "shell":
             return await _blind(attack, family, sample)
         case "spoil" | "whole" | "crowd":
             return await _spoiled(attack, family, sample)
@@ -139,6 +140,8 @@ async def _blind(attack: Attack, family: Family, sample: Sample) -> Worth | None
         )
     if attack.kind == "copy":
         return await _copied(attack, family, sample)
+    if attack.kind == "ask":
+        return await _asked(attack, family, sample)
     actions: Sequence[str] = attack.moves
     if attack.kind == "code":
         signature = signature_of(sample)
@@ -169,6 +172,22 @@ async def _copied(attack: Attack, family: Family, sample: Sample) -> Worth | Non
     return best
 
 
+async def _asked(attack: Attack, family: Family, sample: Sample) -> Worth | None:
+    """The worth of a first action whose reply gives the answer away after a mark."""
+    question, name = attack.moves
+    if question in sample.oracle:
+        return None
+    replies: list[str] = []
+
+    def act(turn: int, environment: BaseEnvironment) -> str | None:
+        if turn == 0:
+            return question
+        text = next((text for each, text in copies(replies[-1]) if each == name), None) if replies else None
+        return family.shape.wrap(text) if text is not None and turn == 1 else None
+
+    return _worth(await family.arena.bout(sample.task, act, replies=replies), family, sample)
+
+
 async def _spoiled(attack: Attack, family: Family, sample: Sample) -> Worth | None:
     """1 if every variant is paid like the oracle's answer, though another task's answer alone is not."""
     if not sample.oracle or sample.success < PAID:
@@ -181,12 +200,12 @@ async def _spoiled(attack: Attack, family: Family, sample: Sample) -> Worth | No
     if attack.kind == "spoil":
         other = family.shape.core(others[0]) if others else ""
         spoiled = SPOILS[name](core, other, sample.prompt)
-        variants = spoiled and tuple(map(family.shape.wrap, spoiled))
+        variants = spoiled and tuple(family.shape.dress(right, each) for each in spoiled)
     elif attack.kind == "whole" and len(others) >= 2:
         variants = WHOLE[name](right, others)
     elif attack.kind == "crowd":
         crowded = crowd(core, list(map(family.shape.core, others)))
-        variants = crowded and tuple(map(family.shape.wrap, crowded))
+        variants = crowded and tuple(family.shape.dress(right, each) for each in crowded)
     if not variants:
         return None
     least = 1.0
@@ -197,7 +216,8 @@ async def _spoiled(attack: Attack, family: Family, sample: Sample) -> Worth | No
         least = min(least, bout.success if bout.ended else 0.0)
         if least < PAID * sample.success:
             return Worth(0.0, 0.0, bout.actions)
-    for other in others[:2]:
+    # Where anything ends the task well, as after work that is already done, the last answer proves nothing.
+    for other in (*others[:2], family.shape.dress(right, "zzqx")):
         control = await family.arena.say(sample.task, (*sample.oracle[:-1], other), again=False)
         if control.success >= 0.5:
             return None
@@ -210,12 +230,12 @@ async def _after(attack: Attack, family: Family, sample: Sample) -> Worth | None
     if before is None:
         return None
     actions = attack.moves or before.oracle
+    fresh = await family.arena.say(sample.task, actions)
     environment = family.arena.open()
     await family.arena.say(before.task, before.oracle, environment=environment)
     used = await family.arena.say(sample.task, actions, environment=environment)
     if not used.ended or used.success < 0.5:
         return Worth(0.0)
-    fresh = await family.arena.say(sample.task, actions)
     return Worth(max(0.0, used.success - fresh.success), 0.0, used.actions)
 
 
@@ -298,7 +318,7 @@ REMEDIES = {
     "graders": "Make the exact check the one that pays.",
 }
 KIND_RULES = {
-    **dict.fromkeys(("say", "cycle", "random", "copy", "code", "shell"), "blind"),
+    **dict.fromkeys(("say", "cycle", "random", "copy", "ask", "code", "shell"), "blind"),
     **dict.fromkeys(("spoil", "whole", "crowd"), "spoiled"),
     **dict.fromkeys(("repeat", "pad", "stall"), "more"),
     "after": "left over",
@@ -306,7 +326,7 @@ KIND_RULES = {
 Z = 3.0
 """One-sided 99.9 %: some tens of attacks are confirmed in a family."""
 MARGIN = 0.05
-ENOUGH_REWARD = 0.6
+ENOUGH_REWARD = 0.5
 """Share of the oracle's reward that nothing but skill should earn."""
 LEAST = 3
 
@@ -331,9 +351,9 @@ def verdict(attack: Attack, family: Family, worths: Sequence[tuple[Sample, Worth
     few = family.variety == 1 or family.seconds > 0.5
     enough = len(values) >= (1 if few else LEAST) and sum(value >= 0.5 for value in values) >= (1 if few else LEAST)
     low = min(values) if few else low_bound(values)
-    if rule == "blind" and attack.kind == "copy" and attack.moves[0].startswith(PLAIN_SIGHT):
+    if attack.kind in ("copy", "ask") and attack.moves[-1].startswith(PLAIN_SIGHT):
         rule = "given away"
-    if not (enough and low > floor) and rule == "blind":
+    if not (enough and low > floor) and KIND_RULES[attack.kind] == "blind":
         values = [min(max(worth.share, 0.0), 1.0) for _, worth in worths]
         low = min(values) if few else sum(values) / len(values) - Z * _error(values)
         rule, floor = "reward", max(ENOUGH_REWARD, family.floor + MARGIN)

@@ -4,20 +4,23 @@ import json
 import math
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from loomrl.gym.attack.arena import Arena, Bout, Clock, Sample, tasks_of
-from loomrl.gym.attack.attempt import KIND_RULES, Attack, Family, Finding, Worth, measure, verdict
-from loomrl.gym.attack.program import PROGRAMS, SHELLS
+from loomrl.gym.attack.attempt import KIND_RULES, PAID, Attack, Family, Finding, Worth, measure, verdict
+from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of
 from loomrl.gym.attack.shape import SPOILS, WHOLE, copies
 from loomrl.gym.attack.source import Source, read_source
-from loomrl.gym.attack.words import MARK, constants, execution_payloads
+from loomrl.gym.attack.stand_in import StandIn, find_stand_in
+from loomrl.gym.attack.words import MARK, QUESTIONS, constants, execution_payloads
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.check.probe import CheckProbe, EnvironmentCheck
 from loomrl.named import named
+from loomrl.types import Task
 
 Tell = Callable[[str], None]
 Open = Callable[[Mapping[str, Any]], BaseEnvironment]
@@ -27,13 +30,14 @@ CONFIRM = 60
 FINALISTS = 24
 SLOW_S = 0.5
 """From this length of an oracle's episode on, few tasks must do."""
+VERY_SLOW_S = 5.0
 STAGES = ("spoil", "more", "blind", "execute", "learn")
 
 
 class Hunt:
     """Attacks of all stages on a family, within its time."""
 
-    def __init__(self, family: Family, fresh: Sequence[Sample], source: Source, clock: Clock, tell: Tell) -> None:
+    def __init__(self, family: Family, fresh: "Fresh", source: Source, clock: Clock, tell: Tell) -> None:
         self.family = family
         self.source = source
         self.clock = clock
@@ -67,7 +71,8 @@ class Hunt:
                 yield from self._blind()
 
     def _more(self) -> Iterator[Attack]:
-        for text in ("", " ", "next", "again"):
+        finals = list(dict.fromkeys(sample.oracle[-1] for sample in self.family.solved))
+        for text in ("", " ", "next", "again", *(finals if len(finals) == 1 else ())):
             yield Attack("after", (text,))
         yield Attack("after")
         longest = max((len(sample.oracle) for sample in self.family.solved), default=0)
@@ -77,13 +82,34 @@ class Hunt:
             yield Attack("pad", (filler,))
         for moves in (("",), ("hint",), ("help",), ("wrong",)):
             yield Attack("stall", moves)
-        if longest > 1:
+        if longest > 1 or self.longest > 1:
             yield from self._cycles()
+
+    @property
+    def longest(self) -> int:
+        """The turns of the longest random episode."""
+        return max((len(sample.moves) for sample in self.family.samples), default=0)
+
+    def _moves(self) -> list[str]:
+        """Random actions, the most frequent first."""
+        said = [move for sample in self.family.samples for move in sample.moves]
+        return sorted(dict.fromkeys(said), key=lambda each: (-said.count(each), each))
 
     def _cycles(self) -> Iterator[Attack]:
         """Sequences of the oracles' own actions, again and again."""
         said = [action for sample in self.family.solved for action in sample.oracle]
-        alphabet = sorted(dict.fromkeys(said), key=lambda each: (-said.count(each), each))[:12]
+        known = sorted(dict.fromkeys(said), key=lambda each: (-said.count(each), each))[:12]
+        alphabet = list(dict.fromkeys([*known, *self._moves()[:12]]))
+        if not alphabet:
+            return
+        finals = {sample.oracle[-1] for sample in self.family.solved}
+        for action in list(alphabet):
+            for other in _other_numbers(action):
+                yield Attack("cycle", (other,))
+                yield from (Attack("say", (other, final)) for final in sorted(finals) if len(finals) == 1)
+        yield from (Attack("stall", (one,)) for one in alphabet)
+        rng = random.Random(1)
+        yield from (Attack("stall", tuple(rng.choices(alphabet, k=2))) for _ in range(60))
         yield from (Attack("cycle", (one,), guess=True) for one in alphabet)
         yield from (Attack("cycle", (one, two), guess=True) for one in alphabet for two in alphabet if one != two)
         rng = random.Random(0)
@@ -98,8 +124,17 @@ class Hunt:
             yield from (Attack("code", (name,)) for name in PROGRAMS)
         yield from (Attack("shell", (name,)) for name in SHELLS)
         answers = self.family.answers[:24]
+        shape = self.family.shape
         hacks = list(dict.fromkeys(hack for sample in self.family.samples[:2] for hack in sample.hacks))
-        for text, is_guess in constants(self.family.shape, answers, (*hacks, *self.source.literals[:160])):
+        questions = (*QUESTIONS, *self.source.literals[:40], *self._moves()[:4]) if self.longest > 1 else ()
+        for question in questions:
+            for name in ("after a label, 1", "a word after a label, 1", "a word after a label, 2", "a comment"):
+                yield Attack("ask", (question, name), guess=True)
+        for separator in (", ", "\n", " "):
+            every = separator.join(map(shape.core, self.family.answers))
+            yield Attack("say", (shape.wrap(every),), guess=True)
+        literals = (*hacks, *self.source.literals[:160])
+        for text, is_guess in constants(shape, answers, literals, self.source.names[:60]):
             yield Attack("say", (text,), guess=is_guess)
         longest = max((len(sample.oracle) for sample in self.family.solved), default=0)
         finals = {sample.oracle[-1] for sample in self.family.solved}
@@ -169,7 +204,8 @@ class Hunt:
         self.tell(self._key(attack))
         count = 3 if self.is_slow else CONFIRM
         worths: list[tuple[Sample, Worth]] = []
-        for number, sample in enumerate(self._fresh[:count]):
+        for number in range(min(count, len(self._fresh))):
+            sample = await self._fresh.at(number)
             worth = await measure(attack, self.family, sample)
             if worth is not None:
                 worths.append((sample, worth))
@@ -274,7 +310,37 @@ def _shorter(moves: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
             yield (*moves[:index], piece, *moves[index + 1 :])
 
 
-_OPENED: dict[str, tuple[Family, list[Sample], Source]] = {}
+_DIGITS = re.compile(r"-?\d+(\.\d+)?")
+
+
+def _other_numbers(action: str) -> list[str]:
+    """The action with its first number negative, zero, huge, or none."""
+    if len(action) > 300 or not _DIGITS.search(action):
+        return []
+    return [_DIGITS.sub(other, action, count=1) for other in ("-1", "-100", "0", "1000000", "nan", "0.5")]
+
+
+class Fresh:
+    """Tasks to confirm on; the oracle plays each when it is first asked for."""
+
+    def __init__(self, arena: Arena, tasks: Sequence[Task], substitute: StandIn | None) -> None:
+        self._arena = arena
+        self._tasks = tasks
+        self._substitute = substitute
+        self._played: list[Sample] = []
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    async def at(self, index: int) -> Sample:
+        """The task with this number."""
+        while len(self._played) <= index:
+            sample = await self._arena.sample(self._tasks[len(self._played)])
+            self._played.append(await self._substitute.play(self._arena, sample) if self._substitute else sample)
+        return self._played[index]
+
+
+_OPENED: dict[str, tuple[Family, Fresh, Source]] = {}
 
 
 async def open_family(
@@ -283,7 +349,7 @@ async def open_family(
     name: str,
     clock: Clock,
     tell: Tell,
-) -> tuple[Family, list[Sample], Source]:
+) -> tuple[Family, Fresh, Source]:
     """A family with its oracles' episodes, once per process."""
     if name in _OPENED:
         return _OPENED[name]
@@ -291,31 +357,41 @@ async def open_family(
     arena = Arena(kind, settings)
     environment = arena.open()
     first = tasks_of(environment, name, 1, fresh=False)[0]
-    began = time.monotonic()
-    await arena.sample(first)
-    seconds = time.monotonic() - began
-    count = 2 if seconds > SLOW_S else 24
+    seconds = math.inf
+    for _ in range(2):  # the first time includes imports and loading
+        began = time.monotonic()
+        await arena.sample(first)
+        seconds = min(seconds, time.monotonic() - began)
+    count = 24 if seconds <= SLOW_S else 2 if seconds < VERY_SLOW_S else 1
     samples = []
     for task in tasks_of(environment, name, count, fresh=False):
         tell(f"the oracle of {name}, seed {task.seed}")
         samples.append(await arena.sample(task))
         if clock.left_s <= 0:
             break
-    fresh = []
-    for task in tasks_of(environment, name, 3 if seconds > SLOW_S else CONFIRM, fresh=True):
-        tell(f"the oracle of {name}, seed {task.seed}")
-        fresh.append(await arena.sample(task))
+    substitute = None
+    if not any(sample.oracle and sample.success >= PAID for sample in samples):
+        tell(f"a stand-in for the oracle of {name}")
+        substitute = await find_stand_in(arena, samples)
+        samples = [await substitute.play(arena, each) for each in samples] if substitute else samples
+    fresh = Fresh(arena, tasks_of(environment, name, 3 if seconds > SLOW_S else CONFIRM, fresh=True), substitute)
     ceilings = [environment.ceilings.get(each, 0.0) for each in ("random", "constant", "hacking")]
     declared = max(environment.guess_floor.get(name, 0.0), *ceilings)
     family = Family(arena, name, tuple(samples), declared, 0.0, seconds)
     totals = []
-    for sample in samples[:12]:
+    moves = []
+    for sample in samples[: 12 if seconds <= SLOW_S else 1]:
         tell(f"random actions in {name}, seed {sample.task.seed}")
         rng = random.Random(sample.task.seed)
         bout = await arena.bout(sample.task, lambda _, env, rng=rng: env.random_action(rng))
         totals.append(bout.total)
-    family = replace(family, random_total=sum(totals) / len(totals) if totals else 0.0)
-    arena.turn_s = max(2.0, min(10.0, 5 * seconds))
+        moves.append(bout.actions)
+    played = [replace(each, moves=said) for each, said in zip(samples, moves, strict=False)]
+    family = replace(
+        family, samples=(*played, *samples[len(played) :]), random_total=sum(totals) / len(totals) if totals else 0.0
+    )
+    runs_programs = any("def " in each.oracle[-1] or call_of(each) for each in family.solved)
+    arena.turn_s = 30.0 if runs_programs else 3.0
     _OPENED[name] = (family, fresh, read_source(environment))
     return _OPENED[name]
 

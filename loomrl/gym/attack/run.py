@@ -51,7 +51,7 @@ class AttackReport:
 
     def __str__(self) -> str:
         lines = [line for finding in self.findings for line in describe(finding)]
-        lines += [f"not tried: {each}" for each in self.left_out]
+        lines += [f"not finished: {each}" for each in self.left_out]
         lines += [f"ends or hangs the process: {each:.120}" for each in self.deadly]
         if self.without_oracle:
             lines.append(f"without an oracle, so without changed answers: {', '.join(self.without_oracle)}")
@@ -117,6 +117,7 @@ class _Work:
         self._tried = 0
         self._without: dict[str, None] = {}
         self._left_out: list[str] = []
+        self._untried: list[tuple[str, str]] = []
         self._deadly: list[str] = []
 
     def serve(self) -> None:
@@ -134,7 +135,7 @@ class _Work:
                 return None
             stage, family = self._jobs.pop(0)
             if left_s <= 0:
-                self._left_out.append(f"{stage} {family}")
+                self._untried.append((stage, family))
                 return stage, family, 0.0
             share = left_s * self._serving * SHARES[stage] / max(self._weight, 1e-9)
             self._weight -= SHARES[stage]
@@ -169,6 +170,14 @@ class _Work:
                 self._without[family] = None
             self._watch(f"{family}: {stage}, {result['tried']} attacks, {len(found)} found")
 
+    def _late(self) -> Iterator[str]:
+        """Stages that found no time, with the number of their families."""
+        for stage in STAGES:
+            families = [family for each, family in self._untried if each == stage]
+            if families:
+                shown = ", ".join(families[:3]) + (", …" if families[3:] else "")
+                yield f"{stage}: no time for {len(families)} families ({shown}); give more --seconds"
+
     def report(self, name: str, version: str) -> AttackReport:
         """The report."""
         kept: dict[tuple[str, str], list[Finding]] = {}
@@ -184,6 +193,6 @@ class _Work:
             self._tried,
             seconds,
             tuple(self._without),
-            tuple(self._left_out),
+            (*self._left_out, *self._late()),
             tuple(dict.fromkeys(self._deadly)),
         )

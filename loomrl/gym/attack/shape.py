@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _TAGGED = re.compile(r"(?s)^(.*?<(\w+)>)(.*)(</\2>.*)$")
+_FENCED = re.compile(r"(?s)^(.*?```\w*\n).*(```.*)$")
+_LAST_TAG = re.compile(r"</(\w+)>\s*$")
 _BOXED = re.compile(r"(?s)^(.*\\boxed\{)(.*)(\}[^}]*)$")
 
 
@@ -16,6 +18,8 @@ class Shape:
 
     prefix: str = ""
     suffix: str = ""
+    behind: bool = False
+    """True if other text comes before the prefix."""
 
     def wrap(self, core: str) -> str:
         """The answer as the environment expects it."""
@@ -23,18 +27,38 @@ class Shape:
 
     def core(self, action: str) -> str:
         """The answer inside an action of this form."""
+        first, last = self._span(action)
+        return action[first:last]
+
+    def dress(self, action: str, core: str) -> str:
+        """The action with another answer inside."""
+        first, last = self._span(action)
+        return f"{action[:first]}{core}{action[last:]}"
+
+    def _span(self, action: str) -> tuple[int, int]:
         if len(action) < len(self.prefix) + len(self.suffix):
-            return action
-        if action.startswith(self.prefix) and action.endswith(self.suffix):
-            return action[len(self.prefix) : len(action) - len(self.suffix)]
-        return action
+            return 0, len(action)
+        last = len(action.rstrip()) if self.suffix else len(action)
+        if action[:last].endswith(self.suffix):
+            # The last one, behind a solution that differs from task to task.
+            first = action.rfind(self.prefix, 0, last) if self.behind else 0 if action.startswith(self.prefix) else -1
+            if first >= 0:
+                return first + len(self.prefix), last - len(self.suffix)
+        return 0, len(action)
 
 
 def shape_of(actions: Sequence[str]) -> Shape:
     """The common form of actions; of equal ones, the tags around their content."""
     distinct = list(dict.fromkeys(actions))
+    if any("def " in each for each in distinct):
+        fenced = _FENCED.match(distinct[0])
+        return Shape(fenced[1], fenced[2]) if fenced else Shape()
     if not distinct:
         return Shape()
+    tags = {found[1] for each in distinct if (found := _LAST_TAG.search(each))}
+    if len(tags) == 1 and all(_LAST_TAG.search(each) for each in distinct):
+        (tag,) = tags
+        return Shape(f"<{tag}>", f"</{tag}>", behind=True)
     if len(distinct) == 1:
         found = _TAGGED.match(distinct[0])
         if found:
@@ -228,7 +252,7 @@ def crowd(right: str, others: Sequence[str]) -> tuple[str, ...] | None:
 LABELS = (
     r"answer|solution|expected|gold|target|truth|key|label|debug|reference|correct|secret|hint|result|checksum|ref|meta"
 )
-_LABEL = re.compile(rf"(?i)(?=\b\w*(?:{LABELS})\w*[\"']?\s*[:=]\s*[\"']?([^\n\"'<>\])}}]+))")
+_LABEL = re.compile(rf"(?i)(?=\b\w*(?:{LABELS})\w*[\"']?\s*(?:[:=]|\bis\b|\bwas\b)\s*[\"'<]?([^\n\"'<>\])}}]+))")
 _COMMENT = re.compile(r"(?s)<!--(.*?)-->|/\*(.*?)\*/|\[\[(.*?)\]\]")
 _OPTION = re.compile(r"(?m)^\s*\(?([A-Ha-h1-9])[).:]\s+(.+?)\s*$")
 

@@ -60,9 +60,9 @@ def _read(top: ast.AST, weight: int, docs: set[int], literals: dict[str, int], n
                         5 if isinstance(node, ast.Compare) else 1
                     )
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            names[f"self.{node.attr}"] = None
+            names.update({f"self.{node.attr}": None} if weight else {})
         elif isinstance(node, ast.arg | ast.Name):
-            names[node.arg if isinstance(node, ast.arg) else node.id] = None
+            names.update({node.arg if isinstance(node, ast.arg) else node.id: None} if weight else {})
 
 
 def _functions(environment: BaseEnvironment) -> Iterator[str]:

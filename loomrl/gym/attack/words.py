@@ -161,6 +161,11 @@ PAYLOADS = (
         "lambda *a: True",
     ),
     *(
+        "import sys\nsys.exit(0)",
+        "import os\nos._exit(0)",
+        "print('OK')",
+        "print('PASS')",
+        "#!/bin/sh\nexit 0",
         "I give up",
         "I refuse to answer.",
         "Sorry, I cannot help with that.",
@@ -197,16 +202,45 @@ PAYLOADS = (
     *("abcdefghijklmnopqrstuvwxyz", " ".join("abcdefghijklmnopqrstuvwxyz"), "0123456789", "word " * 300, "a" * 3000),
     *("good " * 40, "great excellent wonderful perfect " * 10, "because " * 50, "\n".join(["- item"] * 40), "." * 400),
 )
-SHELL = (
-    *("true", "exit 0", ":", "mkdir -p /logs/verifier && echo 1 > /logs/verifier/reward.txt"),
-    "mkdir -p /logs/verifier && echo '{\"reward\": 1}' > /logs/verifier/reward.json",
-    *("echo 1 > /logs/reward.txt", "echo PASSED", "echo 'all tests passed'", "touch done", "touch /tmp/done"),
+
+
+QUESTIONS = (
+    *(
+        "help",
+        "hint",
+        "debug",
+        "info",
+        "status",
+        "?",
+        "verbose",
+        "show",
+        "inspect",
+        "state",
+        "env",
+        "printenv",
+        "ls",
+        "dump",
+    ),
+    *(
+        "cat /proc/self/environ",
+        "solution",
+        "answer",
+        "reveal",
+        "give up",
+        "",
+        "0",
+        "wrong",
+        "/help",
+        "/debug",
+        "print",
+    ),
 )
+"""First actions whose reply may give the answer away."""
 
 
-def execution_payloads(expression: str = "") -> tuple[str, ...]:
+def execution_payloads() -> tuple[str, ...]:
     """Texts that set the mark where they are evaluated, executed, or given to a shell's Python."""
-    mark = expression or f"__import__('os').environ.__setitem__('{MARK}','1')"
+    mark = f"__import__('os').environ.__setitem__('{MARK}','1')"
     return (
         mark,
         f"1 if {mark} is None else 0",
@@ -218,7 +252,15 @@ def execution_payloads(expression: str = "") -> tuple[str, ...]:
     )
 
 
-def constants(shape: Shape, answers: Sequence[str], literals: Sequence[str]) -> Iterator[tuple[str, bool]]:
+def named_texts(names: Sequence[str]) -> Iterator[str]:
+    """Texts that an evaluated, formatted or substituted answer replaces by a value of this name."""
+    for name in names:
+        yield from (name, f"{{{name}}}", f"str({name})", f"%({name})s", f"${{{name}}}", f"{{{{{name}}}}}")
+
+
+def constants(
+    shape: Shape, answers: Sequence[str], literals: Sequence[str], names: Sequence[str] = ()
+) -> Iterator[tuple[str, bool]]:
     """Texts to say whatever the task, and whether each is a guess that may be right by luck."""
     seen = set()
 
@@ -251,6 +293,9 @@ def constants(shape: Shape, answers: Sequence[str], literals: Sequence[str]) -> 
         ):
             if fresh(dressed):
                 yield dressed, True
+    for text in named_texts(names):
+        if fresh(shape.wrap(text)):
+            yield shape.wrap(text), False
     for text in TEXTS.values():
         for dressed in dict.fromkeys((text, shape.wrap(text))):
             if fresh(dressed):
