@@ -58,7 +58,8 @@ class BlindPolicy(nn.Module):
     def forward(self, state_K3: Tensor) -> Tensor:
         """Log-probabilities of words, by (last word, the one before, place)."""
         seen = torch.cat([self.word(state_K3[:, 0]), self.word(state_K3[:, 1]), self.place(state_K3[:, 2])], 1)
-        return (self.layers(seen) + self.prior(state_K3)).log_softmax(-1)
+        logp_KV: Tensor = (self.layers(seen) + self.prior(state_K3)).log_softmax(-1)
+        return logp_KV
 
     def prior(self, state_K3: Tensor) -> Tensor:
         """Logits of an untrained policy: most actions are one or two words, as commands are."""
@@ -70,7 +71,8 @@ class BlindPolicy(nn.Module):
     def behaviour(self, state_K3: Tensor) -> Tensor:
         """Log-probabilities in training: a part is drawn as at first, so that no word is ever given up."""
         first_KV = self.prior(state_K3).softmax(-1)
-        return ((1 - EXPLORED) * self(state_K3).exp() + EXPLORED * first_KV).log()
+        mixed_KV: Tensor = (1 - EXPLORED) * self(state_K3).exp() + EXPLORED * first_KV
+        return mixed_KV.log()
 
 
 def states_of(words: list[int], start: int) -> list[tuple[int, int, int]]:

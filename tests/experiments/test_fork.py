@@ -181,7 +181,7 @@ def test_a_fork_of_an_asynchronous_run_plays_anew_what_was_under_way(tmp_path: P
 def test_kills_at_every_stage_leave_nothing_half_written_and_the_fork_as_it_would_have_been(
     tmp_path: Path, kind: str
 ) -> None:
-    settings = control(tmp_path) if kind == "control" else language(tmp_path, "grpo", **SHORT)
+    settings = control(tmp_path) if kind == "control" else language(tmp_path, "grpo", **SHORT | {"train.updates": 8})
     train(settings, run="parent")
     step = steps_of(settings)[1]
     file = tmp_path / "settings.yaml"

@@ -144,6 +144,11 @@ async def _play(
     return Bout(success, total, len(actions), False, "", None, tuple(actions))
 
 
+def random_actor(rng: random.Random) -> Actor:
+    """Acts at random, in the environment's own language."""
+    return lambda _, environment: environment.random_action(rng)
+
+
 def tasks_of(environment: BaseEnvironment, family: str, count: int, *, fresh: bool) -> list[Task]:
     """Tasks of a family over all its levels: those to search on, or `fresh` ones to confirm on.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from loomrl.gym.attack.arena import LONGEST, Arena, Bout, Sample
+from loomrl.gym.attack.arena import LONGEST, Arena, Bout, Sample, random_actor
 from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of, signature_of
 from loomrl.gym.attack.shape import CHOICES, PLAIN_SIGHT, SPOILS, WHOLE, Shape, copies, crowd, normal, shape_of
 from loomrl.gym.base import BaseEnvironment
@@ -130,7 +130,7 @@ async def _blind(attack: Attack, family: Family, sample: Sample) -> Worth | None
     task = sample.task
     if attack.kind == "random":
         rng = random.Random(task.seed)
-        return _worth(await family.arena.bout(task, lambda _, env: env.random_action(rng)), family, sample)
+        return _worth(await family.arena.bout(task, random_actor(rng)), family, sample)
     if attack.kind == "cycle":
         moves = attack.moves
         return _worth(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from loomrl.gym.attack.arena import Arena, Bout, Clock, Sample, tasks_of
+from loomrl.gym.attack.arena import Arena, Bout, Clock, Sample, random_actor, tasks_of
 from loomrl.gym.attack.attempt import KIND_RULES, PAID, Attack, Family, Finding, Worth, measure, verdict
 from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of
 from loomrl.gym.attack.shape import SPOILS, WHOLE, copies
@@ -383,7 +383,7 @@ async def open_family(
     for sample in samples[: 12 if seconds <= SLOW_S else 1]:
         tell(f"random actions in {name}, seed {sample.task.seed}")
         rng = random.Random(sample.task.seed)
-        bout = await arena.bout(sample.task, lambda _, env, rng=rng: env.random_action(rng))
+        bout = await arena.bout(sample.task, random_actor(rng))
         totals.append(bout.total)
         moves.append(bout.actions)
     played = [replace(each, moves=said) for each, said in zip(samples, moves, strict=False)]

@@ -121,15 +121,17 @@ def call_of(sample: Sample) -> Callable[[str], str] | None:
     """The way in which the oracle gives a command to a shell."""
     for action in sample.oracle:
         found = _CALL.search(action)
+        if found is None:
+            continue
         try:
-            data = json.loads(found[0]) if found else None
-        except ValueError:
+            data = json.loads(found[0])
+        except (ValueError, RecursionError):
             continue
-        arguments = data.get("arguments") if isinstance(data, dict) else None
-        if not isinstance(arguments, dict):
+        if not isinstance(data, dict) or not isinstance(data.get("arguments"), dict):
             continue
+        arguments = data["arguments"]
         for key in ("command", "cmd", "script", "code"):
             if isinstance(arguments.get(key), str):
-                head, tail = action[: found.start()], action[found.end() :]  # type: ignore[union-attr]
+                head, tail = action[: found.start()], action[found.end() :]
                 return lambda command: head + json.dumps({**data, "arguments": {**arguments, key: command}}) + tail
     return None

@@ -19,6 +19,8 @@ from loomrl.gym.task_mixture import resolve_id
 
 SILENCE_S = 45.0
 """A job that tries one attack for longer is killed, and goes on behind that attack."""
+LEARN_SILENCE_S = 240.0
+"""What trains has to be imported first, which takes a minute on a busy machine."""
 DEATHS = 6
 """Deaths of a job's process before the rest of it is left out."""
 PROCESSES = 2
@@ -147,9 +149,13 @@ class _Work:
         skip: list[str] = []
         ends = time.monotonic() + seconds
         for _ in range(DEATHS):
-            left_s = max(ends - time.monotonic(), 0.5)
+            left_s = ends - time.monotonic()
+            if skip and left_s <= 0:
+                break
             request = {"stage": stage, "family": family, "seconds": left_s, "skip": skip, "learner": LEARNER}
-            check = probe.check("attack " + json.dumps(request), silence_s=SILENCE_S)
+            check = probe.check(
+                "attack " + json.dumps(request), silence_s=LEARN_SILENCE_S if stage == "learn" else SILENCE_S
+            )
             if "died" not in check.figures:
                 break
             skip.append(probe.place)

@@ -217,7 +217,7 @@ class ProbeProcess:
             process.stdin.write(f"{job}\n")
             process.stdin.flush()
         self.place = "the start"
-        patience_s = SILENCE_S
+        patience_s = max(SILENCE_S, silence_s)
         while True:
             try:
                 line = self._lines.get(timeout=patience_s)
