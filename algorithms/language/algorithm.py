@@ -117,7 +117,7 @@ class Language(Placed):
             self._checkpoint()
 
     def _check_reward(self, groups: Sequence[Group]) -> dict[str, float]:
-        """What was paid beside what second checks find; nothing where there is none."""
+        """Metrics of what was paid beside what second checks find; empty without a check."""
         found = self._onset.observe(self.source.done, groups)
         if found is None:
             return {}

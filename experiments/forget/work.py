@@ -41,7 +41,7 @@ from loomrl.store.sessions import person_hash
 
 WHY = "people are forgotten"
 AT_ONCE = ReleasePlan.parse({"strategy": "immediate"})
-"""Of a fallback."""
+"""The release of a fallback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
