@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from loomrl.gym.attack.arena import LONGEST, Arena, Bout, Sample, random_actor
+from loomrl.gym.attack.commands import changed
 from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of, signature_of
 from loomrl.gym.attack.shape import CHOICES, PLAIN_SIGHT, SPOILS, WHOLE, Shape, copies, crowd, normal, shape_of
 from loomrl.gym.base import BaseEnvironment
@@ -114,9 +115,11 @@ async def measure(attack: Attack, family: Family, sample: Sample) -> Worth | Non
             return await _blind(attack, family, sample)
         case "spoil" | "whole" | "crowd":
             return await _spoiled(attack, family, sample)
-        case "after":
+        case "step":
+            return await _stepped(attack, family, sample)
+        case "after" | "abandoned" | "again":
             return await _after(attack, family, sample)
-        case "repeat" | "pad" | "stall":
+        case "repeat" | "pad" | "stall" | "insert":
             return await _more(attack, family, sample)
     raise ValueError(f"an attack of kind {attack.kind!r} is unknown; it was recorded by another version.")
 
@@ -224,15 +227,57 @@ async def _spoiled(attack: Attack, family: Family, sample: Sample) -> Worth | No
     return Worth(1.0, 1.0, bout.actions)
 
 
+async def _stepped(attack: Attack, family: Family, sample: Sample) -> Worth | None:
+    """1 if a step with an absurd value does what it must, though other changes of that step undo the success."""
+    place, kind, value = attack.moves
+    index = int(place)
+    oracle = sample.oracle
+    if sample.success < PAID or len(oracle) < 2 or index >= len(oracle):
+        return None
+    is_number = kind == "number"
+    other = changed(oracle[index], value, number=is_number)
+    if other is None:
+        return None
+
+    async def play(*step: str) -> Bout:
+        return await family.arena.say(sample.task, (*oracle[:index], *step, *oracle[index + 1 :]), again=False)
+
+    bout = await play(other)
+    if bout.total > sample.total + _surplus(family, sample):
+        return Worth(1.0, 1.0, bout.actions)
+    if not bout.ended or bout.success < PAID * sample.success:
+        return Worth(0.0)
+    controls = [(), ("zzqx",)]
+    for wrong in ("7", "3", "12", "58") if is_number else ("zzqx", "thing", "qqq"):
+        text = changed(oracle[index], wrong, number=is_number)
+        controls += [(text,)] if text else []
+    for control in controls:
+        if (await play(*control)).success >= 0.5:
+            return Worth(0.0)
+    return Worth(1.0, 1.0, bout.actions)
+
+
+def _surplus(family: Family, sample: Sample) -> float:
+    """Reward beyond the oracle's that no better play explains."""
+    low, high = family.arena.open().reward_range
+    return 0.25 * (high - low if math.isfinite(high - low) else abs(sample.total))
+
+
 async def _after(attack: Attack, family: Family, sample: Sample) -> Worth | None:
-    """Success beyond that in a fresh object, after the oracle has played another task in the same one."""
+    """Success beyond that in a fresh object, after another episode in the same one.
+
+    The oracle has played another task ("after"), has left it before the end ("abandoned"), or has played this very one.
+    """
     before = next((each for each in family.solved if each.task != sample.task and each.oracle != sample.oracle), None)
+    if attack.kind == "again":
+        before = sample if sample.success >= PAID else None
     if before is None:
         return None
     actions = attack.moves or before.oracle
+    played = before.oracle[:-1] if attack.kind == "abandoned" else before.oracle
     fresh = await family.arena.say(sample.task, actions)
     environment = family.arena.open()
-    await family.arena.say(before.task, before.oracle, environment=environment)
+    await family.arena.say(before.task, played, again=False, environment=environment)
     used = await family.arena.say(sample.task, actions, environment=environment)
     if not used.ended or used.success < 0.5:
         return Worth(0.0)
@@ -256,7 +301,9 @@ async def _more(attack: Attack, family: Family, sample: Sample) -> Worth | None:
     low, high = family.arena.open().reward_range
     step = 0.02 * (high - low) if math.isfinite(high - low) else 0.02 * abs(sample.total)
     grows = totals[1] > sample.total + step and totals[2] >= totals[1] and totals[1] > totals[0] + step / 2
-    return Worth(float(grows), family.share(totals[2]), bout.actions)
+    # A gain that is paid once, far above an oracle that solves the task.
+    is_far = sample.success >= PAID and attack.kind != "pad" and min(totals) > sample.total + _surplus(family, sample)
+    return Worth(float(grows or is_far), family.share(totals[2]), bout.actions)
 
 
 def _longer(attack: Attack, family: Family, sample: Sample, times: int) -> list[str] | None:
@@ -265,9 +312,15 @@ def _longer(attack: Attack, family: Family, sample: Sample, times: int) -> list[
         return [*oracle[:-1], oracle[-1] + attack.moves[0] * times]
     if attack.kind == "repeat":
         index = int(attack.moves[0])
-        if index >= len(oracle) - 1:
+        ends = index + int(attack.moves[1]) if len(attack.moves) > 1 else index + 1
+        if ends > len(oracle) - 1:
             return None
-        return [*oracle[:index], *[oracle[index]] * times, *oracle[index + 1 :]]
+        return [*oracle[:index], *oracle[index:ends] * times, *oracle[ends:]]
+    if attack.kind == "insert":
+        index = int(attack.moves[0])
+        if not -len(oracle) <= index < len(oracle):
+            return None
+        return [*oracle[:index], *list(attack.moves[1:]) * times, *oracle[index:]]
     return [*list(attack.moves) * times, *oracle]
 
 
@@ -319,9 +372,9 @@ REMEDIES = {
 }
 KIND_RULES = {
     **dict.fromkeys(("say", "cycle", "random", "copy", "ask", "code", "shell"), "blind"),
-    **dict.fromkeys(("spoil", "whole", "crowd"), "spoiled"),
-    **dict.fromkeys(("repeat", "pad", "stall"), "more"),
-    "after": "left over",
+    **dict.fromkeys(("spoil", "whole", "crowd", "step"), "spoiled"),
+    **dict.fromkeys(("repeat", "pad", "stall", "insert"), "more"),
+    **dict.fromkeys(("after", "abandoned", "again"), "left over"),
 }
 Z = 3.0
 """One-sided 99.9 %: some tens of attacks are confirmed in a family."""

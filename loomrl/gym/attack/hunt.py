@@ -13,6 +13,7 @@ from typing import Any
 from loomrl.gym.attack.arena import Arena, Bout, Clock, Sample, random_actor, tasks_of
 from loomrl.gym.attack.attempt import KIND_RULES, PAID, Attack, Family, Finding, Worth, measure, verdict
 from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of
+from loomrl.gym.attack.search import Search
 from loomrl.gym.attack.shape import SPOILS, WHOLE, copies
 from loomrl.gym.attack.source import Source, read_source
 from loomrl.gym.attack.stand_in import StandIn, find_stand_in
@@ -31,7 +32,7 @@ FINALISTS = 24
 SLOW_S = 0.5
 """From this length of an oracle's episode on, few tasks must do."""
 VERY_SLOW_S = 5.0
-STAGES = ("spoil", "more", "blind", "execute", "learn")
+STAGES = ("spoil", "more", "blind", "execute", "search", "learn")
 
 
 class Hunt:
@@ -57,6 +58,8 @@ class Hunt:
             return await self._learn(learner) if learner else []
         if stage == "execute":
             return await self.execute()
+        if stage == "search":
+            return await self.judge(await Search(self).run())
         return await self.judge(self._candidates(stage))
 
     def _candidates(self, stage: str) -> Iterator[Attack]:
@@ -72,9 +75,11 @@ class Hunt:
 
     def _more(self) -> Iterator[Attack]:
         finals = list(dict.fromkeys(sample.oracle[-1] for sample in self.family.solved))
-        for text in ("", " ", "next", "again", *(finals if len(finals) == 1 else ())):
-            yield Attack("after", (text,))
+        for kind in ("after", "abandoned", "again"):
+            for text in ("", "zzqx", "next", "again", "0", *self._moves()[:6], *(finals if len(finals) == 1 else ())):
+                yield Attack(kind, (text,))
         yield Attack("after")
+        yield Attack("abandoned")
         longest = max((len(sample.oracle) for sample in self.family.solved), default=0)
         yield from (Attack("repeat", (str(index),)) for index in range(min(longest - 1, 8)))
         core = self.family.shape.core(self.family.answers[0]) if self.family.answers else ""
@@ -82,13 +87,13 @@ class Hunt:
             yield Attack("pad", (filler,))
         for moves in (("",), ("hint",), ("help",), ("wrong",)):
             yield Attack("stall", moves)
-        if longest > 1 or self.longest > 1:
+        if self.longest > 1:
             yield from self._cycles()
 
     @property
     def longest(self) -> int:
-        """The turns of the longest random episode."""
-        return max((len(sample.moves) for sample in self.family.samples), default=0)
+        """The turns of the longest episode, of the oracle's and of random ones."""
+        return max((max(len(each.moves), len(each.oracle)) for each in self.family.samples), default=0)
 
     def _moves(self) -> list[str]:
         """Random actions, the most frequent first."""

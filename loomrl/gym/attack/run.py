@@ -26,7 +26,7 @@ DEATHS = 6
 PROCESSES = 2
 LEARNER = "loomrl.experiments.attacker:learn"
 """Named, because no module of this room may import what trains."""
-SHARES = {"spoil": 1.0, "more": 1.0, "blind": 3.0, "execute": 0.3, "learn": 3.0}
+SHARES = {"spoil": 1.0, "more": 1.0, "blind": 3.0, "execute": 0.3, "search": 4.0, "learn": 3.0}
 """Parts of a family's time."""
 
 
@@ -45,6 +45,8 @@ class AttackReport:
     """Jobs that died or found no time."""
     deadly: tuple[str, ...] = ()
     """Attacks that end or hang the process."""
+    unfinished: int = 0
+    """The number of jobs that died or found no time."""
 
     @property
     def passed(self) -> bool:
@@ -58,6 +60,8 @@ class AttackReport:
         if self.without_oracle:
             lines.append(f"without an oracle, so without changed answers: {', '.join(self.without_oracle)}")
         found = f"{len(self.findings)} found" if self.findings else "nothing found"
+        if self.unfinished:
+            found += f"; {self.unfinished} jobs had no time"
         played = f"{self.tried} attacks, {self.bouts} episodes, {self.seconds:.0f} s"
         return "\n".join([*lines, f"{self.environment} {self.version}: {found}; {played}."])
 
@@ -107,9 +111,10 @@ class _Work:
 
     def __init__(self, subject: Subject, families: Sequence[str], seconds: float, watch: Watch) -> None:
         self._subject = subject
+        self._first = families[0]
         self._jobs = list(itertools.product(STAGES, families))
         self._weight = sum(SHARES[stage] for stage, _ in self._jobs)
-        self._began = time.monotonic()
+        self._began = 0.0
         self._seconds = seconds
         self._watch = watch
         self._lock = threading.Lock()
@@ -127,8 +132,16 @@ class _Work:
         with self._lock:
             self._serving += 1
         with ProbeProcess(self._subject) as probe:
+            self._start(probe)
             while (job := self._next()) is not None:
                 self._do(probe, *job)
+
+    def _start(self, probe: ProbeProcess) -> None:
+        """Start the process and open the first family; the time counts from then on."""
+        request = {"stage": "start", "family": self._first, "seconds": self._seconds, "skip": [], "learner": ""}
+        probe.check("attack " + json.dumps(request))
+        with self._lock:
+            self._began = self._began or time.monotonic()
 
     def _next(self) -> tuple[str, str, float] | None:
         with self._lock:
@@ -201,4 +214,5 @@ class _Work:
             tuple(self._without),
             (*self._left_out, *self._late()),
             tuple(dict.fromkeys(self._deadly)),
+            len(self._left_out) + len(self._untried),
         )

@@ -1,0 +1,222 @@
+"""The search for sequences of commands: a beam over those that change something, and changes to the oracle's episodes.
+
+A sequence counts by success and reward, and is kept in the beam as well where the environment says something new.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loomrl.gym.attack.arena import Sample
+from loomrl.gym.attack.attempt import Attack
+from loomrl.gym.attack.commands import NUMBERS, WORDS, commands, mutants
+
+if TYPE_CHECKING:
+    from loomrl.gym.attack.hunt import Hunt
+
+DEPTH = 6
+WIDTH = 24
+LIVE = 40
+"""Commands that do something at once, of which sequences are made."""
+LATE = 20
+"""Further commands of the oracle and of the source that may do something later."""
+SAME_REPLY = 4
+IDLE = 4000
+"""Random sequences in a row without news, after which the search ends."""
+KEPT = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A sequence that was played on one task."""
+
+    moves: tuple[str, ...]
+    value: float
+    share: float
+    ended: bool
+    news: tuple[str, float]
+    """Its last reply without what differs by chance, and its reward so far."""
+
+
+class Search:
+    """The sequences of an environment that is played in turns."""
+
+    def __init__(self, hunt: "Hunt") -> None:
+        self.hunt = hunt
+        self.family = hunt.family
+        self.until_s = 0.35 * hunt.clock.left_s
+        self.live: list[str] = []
+        self._seen: set[tuple[str, float]] = set()
+        self._best: dict[tuple[str, ...], float] = {}
+
+    @property
+    def has_time(self) -> bool:
+        """False where the rest is needed to confirm."""
+        return self.hunt.clock.left_s > self.until_s
+
+    async def run(self) -> list[Attack]:
+        """The sequences to judge, the best first."""
+        if self.hunt.is_slow or self.hunt.longest < 2 or not self.family.samples:
+            return []
+        await self._find_live()
+        changes = list(self._changes())
+        await self._beam()
+        await self._mutate()
+        await self._wander()
+        best = sorted(self._best, key=lambda each: (-self._best[each], len(each)))[:KEPT]
+        return [*(Attack("say", each, guess=self._may_be_right(each)) for each in best), *changes]
+
+    def _may_be_right(self, moves: Sequence[str]) -> bool:
+        """False for commands that the oracle does not know, where it needs far more of them."""
+        known = {action for each in self.family.solved for action in each.oracle}
+        least = min((len(each.oracle) for each in self.family.solved), default=0)
+        return not (3 * len(moves) <= least and known.isdisjoint(moves))
+
+    async def _try(self, moves: tuple[str, ...], sample: Sample) -> Trial:
+        self.hunt.tell(f"a sequence: {moves!r:.200}")
+        self.hunt.tried += 1
+        replies: list[str] = []
+
+        def act(turn: int, _: object) -> str | None:
+            return moves[turn] if turn < len(moves) else None
+
+        bout = await self.family.arena.bout(sample.task, act, replies=replies)
+        reply = (replies[-1] if replies else bout.failure).replace(moves[-1], "")
+        news = re.sub(r"\d+", "#", reply)[-300:]
+        share = self.family.share(bout.total)
+        value = bout.success if bout.ended else 0.0
+        return Trial(moves, value, share, bout.ended or bool(bout.failure), (news, round(bout.total, 3)))
+
+    async def _weigh(self, trial: Trial) -> float:
+        """The mean worth on some tasks, kept if it is worth a judgement."""
+        worth = max(trial.value, trial.share)
+        if worth < 0.3 or trial.moves in self._best:
+            return worth
+        others = [await self._try(trial.moves, sample) for sample in self.family.samples[1:4]]
+        worth = sum(max(each.value, each.share) for each in (trial, *others)) / (1 + len(others))
+        if worth >= 0.2:
+            self._best[trial.moves] = worth
+        return worth
+
+    async def _find_live(self) -> None:
+        """The commands that the environment answers in another way than nonsense, a few for each reply."""
+        first = self.family.samples[0]
+        texts = [each.prompt for each in self.family.samples[:4]]
+        for question in ("help", "?", "/help", "commands", ""):
+            replies: list[str] = []
+            await self.family.arena.bout(
+                first.task, lambda turn, _, said=question: said if turn < 1 else None, replies=replies
+            )
+            texts += replies[:1]
+        refused = {(await self._try((text,), first)).news for text in ("zzqx", "zzqx 1", "zzqx zzqx zzqx")}
+        said: dict[tuple[str, float], list[Trial]] = {}
+        said_there = [move for each in self.family.samples[:8] for move in (*each.oracle[:8], *each.moves[:8])]
+        literals = [each for each in self.hunt.source.literals if len(each) <= 40][:60]
+        known = {*said_there, *literals}
+        dead: list[str] = []
+        for command in commands(self.family, self.hunt.source, texts):
+            if not self.has_time:
+                break
+            trial = await self._try((command,), first)
+            await self._weigh(trial)
+            if trial.news not in refused:
+                said.setdefault(trial.news, []).append(trial)
+            elif command in known:
+                dead.append(command)
+        self._seen = {*said, *refused}
+        trials = [trial for same in said.values() for trial in same[:SAME_REPLY]]
+        trials.sort(key=lambda each: -max(each.value, each.share))
+        # The first ones of the source are those that its grading compares with.
+        literal = [each for each in dead if each in literals]
+        late = [*[each for each in dead if each not in literals][: LATE // 2], *literal[: LATE // 2]]
+        self.live = [*(trial.moves[0] for trial in trials[:LIVE]), *late]
+
+    async def _beam(self) -> None:
+        """Sequences of two and more commands."""
+        rng = random.Random(0)
+        beam: list[tuple[str, ...]] = [(command,) for command in self.live]
+        for _ in range(2, DEPTH + 1):
+            ranked: list[tuple[float, float, tuple[str, ...]]] = []
+            for prefix in beam:
+                for command in self.live:
+                    if not self.has_time:
+                        return
+                    trial = await self._try((*prefix, command), self.family.samples[0])
+                    worth = await self._weigh(trial)
+                    if trial.ended or (trial.news in self._seen and worth <= 0):
+                        continue
+                    self._seen.add(trial.news)
+                    ranked.append((-worth, rng.random(), trial.moves))
+            beam = [moves for _, _, moves in sorted(ranked)[:WIDTH]]
+            if not beam:
+                return
+
+    async def _mutate(self) -> None:
+        """Changed episodes of the oracle, where a second check says whether their success is right."""
+        solved = self.family.solved
+        if not solved:
+            return
+        first = await self.family.arena.say(solved[0].task, solved[0].oracle, again=False)
+        if first.correct is None:
+            return
+        rng = random.Random(0)
+        until_s = 0.6 * self.hunt.clock.left_s
+        for number in range(4000):
+            if self.hunt.clock.left_s <= until_s or self.family.arena.disagreements:
+                return
+            sample = solved[number % len(solved)]
+            moves = _mutated(list(sample.oracle), self.live, rng)
+            self.hunt.tell(f"a changed episode: {moves!r:.200}")
+            self.hunt.tried += 1
+            await self.family.arena.say(sample.task, moves)
+
+    async def _wander(self) -> None:
+        """Random sequences until the time is over, or until nothing is new any more."""
+        rng = random.Random(0)
+        idle = 0
+        while self.has_time and idle < IDLE and self.live:
+            moves = tuple(rng.choices(self.live, k=rng.randint(2, 8)))
+            trial = await self._try(moves, self.family.samples[0])
+            known = len(self._best)
+            await self._weigh(trial)
+            idle = 0 if len(self._best) > known else idle + 1
+
+    def _changes(self) -> Iterator[Attack]:
+        """Commands that are put into the oracle's episode, and steps of it that are changed."""
+        longest = max((len(each.oracle) for each in self.family.solved), default=0)
+        if longest < 1:
+            return
+        for index in range(min(longest, 6)):
+            yield from (Attack("step", (str(index), "number", each)) for each in NUMBERS)
+            yield from (Attack("step", (str(index), "word", each)) for each in WORDS)
+            yield from (Attack("repeat", (str(index), str(length))) for length in (2, 3, 4))
+        for command in self.live:
+            yield from (Attack("insert", (where, command)) for where in ("-1", "1", "2", "0"))
+        rng = random.Random(2)
+        for _ in range(120 if self.live else 0):
+            pair = tuple(rng.choices(self.live, k=rng.randint(2, 3)))
+            yield Attack("insert", (rng.choice(("-1", "1", "2")), *pair))
+
+
+def _mutated(moves: list[str], live: Sequence[str], rng: random.Random) -> list[str]:
+    """The episode with one or two random changes."""
+    for _ in range(rng.randint(1, 2)):
+        index = rng.randrange(len(moves))
+        choice = rng.randrange(6)
+        if choice == 0 and len(moves) > 1:
+            del moves[index]
+        elif choice == 1:
+            moves.insert(index, moves[index])
+        elif choice == 2 and len(moves) > 1:
+            other = rng.randrange(len(moves))
+            moves[index], moves[other] = moves[other], moves[index]
+        elif choice == 3 and live:
+            moves.insert(index, rng.choice(live))
+        elif choice == 4 and live:
+            moves[index] = rng.choice(live)
+        else:
+            changes = list(mutants(moves[index]))
+            moves[index] = rng.choice(changes) if changes else moves[index]
+    return moves
