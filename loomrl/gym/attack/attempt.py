@@ -1,5 +1,6 @@
 """An attack as data: what is said in which order, how its worth is measured on a task, and when it counts as proved."""
 
+import json
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, Self
 from loomrl.gym.attack.arena import LONGEST, Arena, Bout, Sample, random_actor
 from loomrl.gym.attack.commands import changed
 from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of, signature_of
-from loomrl.gym.attack.shape import CHOICES, PLAIN_SIGHT, SPOILS, WHOLE, Shape, copies, crowd, normal, shape_of
+from loomrl.gym.attack.shape import CHOICES, PLAIN_SIGHT, SPOILS, WHOLE, Shape, copies, crowd, marks, normal, shape_of
 from loomrl.gym.base import BaseEnvironment
 
 PAID = 0.99
@@ -111,7 +112,7 @@ class Family:
 async def measure(attack: Attack, family: Family, sample: Sample) -> Worth | None:
     """The attack's worth on a task; None where it does not apply."""
     match attack.kind:
-        case "say" | "cycle" | "random" | "copy" | "ask" | "code" | "shell":
+        case "say" | "cycle" | "random" | "copy" | "ask" | "code" | "shell" | "level" | "rule":
             return await _blind(attack, family, sample)
         case "spoil" | "whole" | "crowd":
             return await _spoiled(attack, family, sample)
@@ -146,7 +147,15 @@ async def _blind(attack: Attack, family: Family, sample: Sample) -> Worth | None
     if attack.kind == "ask":
         return await _asked(attack, family, sample)
     actions: Sequence[str] = attack.moves
-    if attack.kind == "code":
+    if attack.kind == "level":
+        if str(task.level) != attack.moves[1]:
+            return None
+        actions = attack.moves[:1]
+    elif attack.kind == "rule":
+        name, table = attack.moves
+        value = dict(marks(sample.prompt)).get(name)
+        actions = (json.loads(table).get(str(value), ""),)
+    elif attack.kind == "code":
         signature = signature_of(sample)
         if signature is None:
             return None
@@ -371,7 +380,7 @@ REMEDIES = {
     "graders": "Make the exact check the one that pays.",
 }
 KIND_RULES = {
-    **dict.fromkeys(("say", "cycle", "random", "copy", "ask", "code", "shell"), "blind"),
+    **dict.fromkeys(("say", "cycle", "random", "copy", "ask", "code", "shell", "level", "rule"), "blind"),
     **dict.fromkeys(("spoil", "whole", "crowd", "step"), "spoiled"),
     **dict.fromkeys(("repeat", "pad", "stall", "insert"), "more"),
     **dict.fromkeys(("after", "abandoned", "again"), "left over"),
@@ -382,6 +391,10 @@ MARGIN = 0.05
 ENOUGH_REWARD = 0.5
 """Share of the oracle's reward that nothing but skill should earn."""
 LEAST = 3
+MOST_LUCK = 0.5
+"""Success that the luckiest of many thousand sequences may have, where a list of tries is a fair way to play."""
+FEW_LEVEL = 0.3
+"""A level has few fresh tasks: on each of them its constant answer must be right."""
 
 
 def low_bound(values: Sequence[float]) -> float:
@@ -404,8 +417,13 @@ def verdict(attack: Attack, family: Family, worths: Sequence[tuple[Sample, Worth
     few = family.variety == 1 or family.seconds > 0.5
     enough = len(values) >= (1 if few else LEAST) and sum(value >= 0.5 for value in values) >= (1 if few else LEAST)
     low = min(values) if few else low_bound(values)
-    if attack.kind in ("copy", "ask") and attack.moves[-1].startswith(PLAIN_SIGHT):
+    if attack.kind == "rule" or (attack.kind in ("copy", "ask") and attack.moves[-1].startswith(PLAIN_SIGHT)):
         rule = "given away"
+    is_long = any(len(each.oracle) > 1 for each in family.solved)
+    if attack.guess and is_long and len(attack.moves) > 1 and attack.kind in ("say", "cycle"):
+        floor = max(floor, MOST_LUCK)
+    if attack.kind == "level":
+        floor = max(floor, FEW_LEVEL)
     if not (enough and low > floor) and KIND_RULES[attack.kind] == "blind":
         values = [min(max(worth.share, 0.0), 1.0) for _, worth in worths]
         low = min(values) if few else sum(values) / len(values) - Z * _error(values)

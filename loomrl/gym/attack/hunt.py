@@ -1,5 +1,6 @@
 """The search for attacks on one family of tasks: screen many on few tasks, confirm the best on fresh ones, shorten."""
 
+import itertools
 import json
 import math
 import os
@@ -14,7 +15,7 @@ from loomrl.gym.attack.arena import Arena, Bout, Clock, Sample, random_actor, ta
 from loomrl.gym.attack.attempt import KIND_RULES, PAID, Attack, Family, Finding, Worth, measure, verdict
 from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of
 from loomrl.gym.attack.search import Search
-from loomrl.gym.attack.shape import SPOILS, WHOLE, copies
+from loomrl.gym.attack.shape import SPOILS, WHOLE, copies, marks
 from loomrl.gym.attack.source import Source, read_source
 from loomrl.gym.attack.stand_in import StandIn, find_stand_in
 from loomrl.gym.attack.words import MARK, QUESTIONS, constants, execution_payloads
@@ -32,6 +33,7 @@ FINALISTS = 24
 SLOW_S = 0.5
 """From this length of an oracle's episode on, few tasks must do."""
 VERY_SLOW_S = 5.0
+LEVEL_SEEDS = 2_000_000
 STAGES = ("spoil", "more", "blind", "execute", "search", "learn")
 
 
@@ -60,7 +62,8 @@ class Hunt:
             return await self.execute()
         if stage == "search":
             return await self.judge(await Search(self).run())
-        return await self.judge(self._candidates(stage))
+        biased = await self._levels() if stage == "blind" else []
+        return await self.judge(itertools.chain(biased, self._candidates(stage)))
 
     def _candidates(self, stage: str) -> Iterator[Attack]:
         match stage:
@@ -72,6 +75,38 @@ class Hunt:
                 yield from self._more()
             case "blind":
                 yield from self._blind()
+
+    async def _levels(self) -> list[Attack]:
+        """For each level, an answer that is right for nearly all of its tasks."""
+        arena = self.family.arena
+        environment = arena.open()
+        levels = environment.levels(self.family.name)
+        drawn = environment.count(self.family.name, levels[0], held_out=False) is None
+        if not drawn or len(levels) < 2 or self.is_slow or self.family.variety < 2:
+            return []
+        found = []
+        for level in levels:
+            tasks = [environment.task(self.family.name, level, LEVEL_SEEDS + number) for number in range(16)]
+            said = [(await arena.sample(task)).oracle[-1:] for task in tasks if self.clock.left_s > 0]
+            common = max(said, key=said.count, default=())
+            if common and said.count(common) >= 0.8 * len(tasks):
+                found.append(Attack("level", (common[0], str(level)), guess=True))
+        return found
+
+    def _rules(self) -> Iterator[Attack]:
+        """Answers by a number of the prompt that should say nothing, such as the task's own."""
+        solved = self.family.solved
+        lengths = len({len(sample.prompt) for sample in solved})
+        for name, _ in marks(solved[0].prompt) if solved else ():
+            said: dict[int, list[str]] = {}
+            if "length" in name and lengths < 8:
+                continue
+            for sample in solved:
+                said.setdefault(dict(marks(sample.prompt)).get(name, -1), []).append(sample.oracle[-1])
+            table = {value: max(answers, key=answers.count) for value, answers in said.items()}
+            right = sum(sample.oracle[-1] == table[dict(marks(sample.prompt)).get(name, -1)] for sample in solved)
+            if len({*table.values()}) > 1 and right >= 0.9 * len(solved) >= 2 * len(table):
+                yield Attack("rule", (name, json.dumps(table)), guess=True)
 
     def _more(self) -> Iterator[Attack]:
         finals = list(dict.fromkeys(sample.oracle[-1] for sample in self.family.solved))
@@ -123,6 +158,7 @@ class Hunt:
 
     def _blind(self) -> Iterator[Attack]:
         yield Attack("random", guess=True)
+        yield from self._rules()
         for name in dict.fromkeys(name for sample in self.family.samples[:8] for name, _ in copies(sample.prompt)):
             yield Attack("copy", (name,), guess=True)
         if any("def " in sample.oracle[-1] for sample in self.family.solved):

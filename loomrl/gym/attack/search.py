@@ -23,6 +23,8 @@ LIVE = 40
 LATE = 20
 """Further commands of the oracle and of the source that may do something later."""
 SAME_REPLY = 4
+ENDS = 5
+"""Commands that end an episode, tried behind each other one."""
 IDLE = 4000
 """Random sequences in a row without news, after which the search ends."""
 KEPT = 48
@@ -116,16 +118,25 @@ class Search:
         literals = [each for each in self.hunt.source.literals if len(each) <= 40][:60]
         known = {*said_there, *literals}
         dead: list[str] = []
-        for command in commands(self.family, self.hunt.source, texts):
+        ends: dict[str, None] = dict.fromkeys(each.oracle[-1] for each in self.family.solved[:2])
+        every = commands(self.family, self.hunt.source, texts)
+        for command in every:
             if not self.has_time:
                 break
             trial = await self._try((command,), first)
             await self._weigh(trial)
+            if trial.ended and not trial.news[1]:
+                ends[command] = None
             if trial.news not in refused:
                 said.setdefault(trial.news, []).append(trial)
             elif command in known:
                 dead.append(command)
         self._seen = {*said, *refused}
+        # What a command has done may show only when the episode is ended.
+        for end in list(ends)[:ENDS]:
+            for command in every:
+                if self.has_time:
+                    await self._weigh(await self._try((command, end), first))
         trials = [trial for same in said.values() for trial in same[:SAME_REPLY]]
         trials.sort(key=lambda each: -max(each.value, each.share))
         # The first ones of the source are those that its grading compares with.

@@ -137,7 +137,11 @@ def _number(change: Callable[[float], float], *, smallest: float = 0.0) -> Spoil
             return None
         value = float(right)
         changed = change(value)
-        if abs(value) < smallest or abs(changed - value) <= 0.02 * abs(value) or changed == value:
+        is_whole = "." not in right
+        changed = round(changed) if is_whole and smallest else changed
+        # A whole number is right or wrong; decimals may be rounded.
+        least = 0.0 if is_whole else 0.02 * abs(value)
+        if abs(value) < smallest or abs(changed - value) <= least:
             return None
         return (f"{round(changed)}" if "." not in right and changed == round(changed) else f"{changed:.6g}",)
 
@@ -169,6 +173,56 @@ def _cut(right: str, other: str, _: str) -> tuple[str, ...] | None:
     if re.fullmatch(r"[A-Za-z]{4,}", text):
         return (text[: (len(text) + 1) // 2],)
     return None
+
+
+def _same_digits(right: str, other: str, _: str) -> tuple[str, ...] | None:
+    text = right.strip()
+    if not re.fullmatch(r"[1-9]\d+|[a-z]{4,}", text) or text == text[::-1] or text.endswith("0"):
+        return None
+    return (text[::-1],)
+
+
+def _same_ends(right: str, other: str, _: str) -> tuple[str, ...] | None:
+    text = right.strip()
+    if not re.fullmatch(r"[A-Za-z]{4,}", text):
+        return None
+    return f"{text[0]}{'z' * (len(text) - 1)}", f"{'z' * (len(text) - 1)}{text[-1]}"
+
+
+def _one_end(end: int) -> Spoil:
+    def spoil(right: str, other: str, prompt: str) -> tuple[str, ...] | None:
+        both = _same_ends(right, other, prompt)
+        return both and (both[end],)
+
+    return spoil
+
+
+def _denied(right: str, other: str, _: str) -> tuple[str, ...] | None:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z ]{3,40}", right.strip()):
+        return None
+    return f"not {right}", f"{right} is wrong"
+
+
+def _listed(change: Callable[[list[str], list[str]], list[str]]) -> Spoil:
+    """A list with other items, in the brackets that it had."""
+
+    def spoil(right: str, other: str, _: str) -> tuple[str, ...] | None:
+        text = right.strip()
+        brackets = (text[0], text[-1]) if text[:1] + text[-1:] in ("[]", "()", "{}") else ("", "")
+        found = _items(text[1:-1] if brackets[0] else text)
+        if found is None or len({*found[1]}) < 3:
+            return None
+        items = change(found[1], (_items(other.strip("[](){} ")) or ("", []))[1])
+        if sorted(items) == sorted(found[1]):
+            return None
+        return (f"{brackets[0]}{found[0].join(items)}{brackets[1]}",)
+
+    return spoil
+
+
+def _strange(items: Sequence[str]) -> list[str]:
+    """As many items that are surely wrong."""
+    return ["9999" if re.fullmatch(r"-?\d+", item) else "zzqx" for item in items]
 
 
 def _glued(right: str, other: str, _: str) -> tuple[str, ...] | None:
@@ -220,6 +274,11 @@ SPOILS: Mapping[str, Spoil] = {
     "five percent": _number(lambda value: value * 1.06, smallest=20),
     "half more": _number(lambda value: value * 1.5 + 3),
     "negated": _number(lambda value: -value),
+    "plus two": _number(lambda value: value + 2),
+    "plus ten": _number(lambda value: value + 10),
+    "thousand more": _number(lambda value: value + 1000),
+    "one percent": _number(lambda value: value * 0.99, smallest=300),
+    "three in a thousand": _number(lambda value: value * 1.003, smallest=2000),
     "ten times": _number(lambda value: value * 10),
     "hundred more": _number(lambda value: value + 100),
     "fraction": _number(lambda value: value + 0.9),
@@ -231,6 +290,17 @@ SPOILS: Mapping[str, Spoil] = {
     "one item": _one_item,
     "other order": _turned,
     "first item": _first_items,
+    "same letters": _same_digits,
+    "the first letter": _one_end(0),
+    "the last letter": _one_end(1),
+    "denied": _denied,
+    "first half": _listed(lambda items, _: [*items[: len(items) // 2], *_strange(items[len(items) // 2 :])]),
+    "second half": _listed(lambda items, _: [*_strange(items[: len(items) // 2]), *items[len(items) // 2 :]]),
+    "all but the last": _listed(lambda items, _: [*items[:-1], *_strange(items[-1:])]),
+    "all but the first": _listed(lambda items, _: [*_strange(items[:1]), *items[1:]]),
+    "without the last": _listed(lambda items, _: items[:-1]),
+    "the last twice": _listed(lambda items, _: [*items, items[-1]]),
+    "others as well": _listed(lambda items, others: [*items, *others]),
 }
 """By name, for what is inside the wrapping of an answer."""
 WHOLE: Mapping[str, Callable[[str, Sequence[str]], tuple[str, ...]]] = {
@@ -279,6 +349,7 @@ def copies(prompt: str) -> Iterator[tuple[str, str]]:
         inside = next(group for group in found.groups() if group is not None).strip()
         yield "a comment", inside
         yield "the last word of a comment", (inside.split() or [""])[-1]
+    yield from _hidden(prompt, lines)
     options = [(found[1], found[2]) for found in _OPTION.finditer(prompt)]
     if len(options) > 1:
         yield "the longest option", max(options, key=lambda each: len(each[1]))[0]
@@ -289,6 +360,38 @@ def copies(prompt: str) -> Iterator[tuple[str, str]]:
         yield "the last option's text", options[-1][1]
         yield "all options", ", ".join(option for option, _ in options)
     yield from _decoded(prompt)
+
+
+_CODE = re.compile(r"\b[A-Za-z0-9]+(?:[-_/#:.][A-Za-z0-9]+){2,}\b|\b[A-Za-z]+[-_#]\d+\b|\b\d+[-_#][A-Za-z]+\b|#\w+")
+
+
+def _hidden(prompt: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Readings that no task asks for."""
+    for number, found in enumerate(_CODE.finditer(prompt)):
+        if number == 4:
+            break
+        for place, piece in enumerate(re.split(r"[-_/#:.]", found[0])[:5]):
+            yield f"a piece of a code, {number + 1}.{place + 1}", piece
+    yield "hidden: initials of lines", "".join(line.strip()[0] for line in lines)
+    yield "hidden: initials of words", "".join(word[0] for word in prompt.split())
+    yield "hidden: initials of sentences", "".join(re.findall(r"(?:^|[.!?]\s+)(\w)", prompt))
+    yield "hidden: capitals", "".join(re.findall(r"(?<=[a-z])[A-Z]", prompt))
+    yield "hidden: spaces at the end", str(len(prompt) - len(prompt.rstrip()))
+    yield "hidden: length", str(len(prompt))
+    yield "hidden: words", str(len(prompt.split()))
+    yield "hidden: signs", str(sum(not letter.isprintable() and letter not in "\n\t" for letter in prompt))
+
+
+_NUMBERED = re.compile(r"(?i)(?:\b(?:question|case|task|id|seed|ticket|row|problem|puzzle)\b|#)\W{0,4}(\d+)")
+
+
+def marks(prompt: str) -> Iterator[tuple[str, int]]:
+    """Numbers of a prompt that should say nothing about the answer, each with its name."""
+    found = _NUMBERED.search(prompt)
+    for base in range(2, 9):
+        if found:
+            yield f"the task's number modulo {base}", int(found[1]) % base
+        yield f"the prompt's length modulo {base}", len(prompt) % base
 
 
 def _decoded(prompt: str) -> Iterator[tuple[str, str]]:
@@ -321,6 +424,8 @@ PLAIN_SIGHT = (
     "base64",
     "hexadecimal",
     "the last word in rot",
+    "a piece of a code",
+    "hidden",
 )
 """Readings that give the right answer itself away: the others may be the task."""
 CHOICES = ("the longest option", "the shortest option", "the first option", "the last option")
