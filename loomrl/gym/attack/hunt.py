@@ -8,6 +8,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -157,6 +158,8 @@ class Hunt:
             yield Attack("cycle", tuple(rng.choices(alphabet, k=rng.randint(3, 5))), guess=True)
 
     def _blind(self) -> Iterator[Attack]:
+        if self.is_slow:
+            yield from (Attack("shell", (name,)) for name in SHELLS)
         yield Attack("random", guess=True)
         yield from self._rules()
         for name in dict.fromkeys(name for sample in self.family.samples[:8] for name, _ in copies(sample.prompt)):
@@ -175,6 +178,8 @@ class Hunt:
             every = separator.join(map(shape.core, self.family.answers))
             yield Attack("say", (shape.wrap(every),), guess=True)
         literals = (*hacks, *self.source.literals[:160])
+        for text in _flagged(answers[:1], literals[:80]):
+            yield Attack("say", (text,), guess=True)
         for text, is_guess in constants(shape, answers, literals, self.source.names[:60]):
             yield Attack("say", (text,), guess=is_guess)
         longest = max((len(sample.oracle) for sample in self.family.solved), default=0)
@@ -331,6 +336,15 @@ class Hunt:
                 place,
             )
         ]
+
+
+def _flagged(answers: Sequence[str], literals: Sequence[str]) -> Iterator[str]:
+    """Another task's JSON with one more key of the source, or with that key set."""
+    for answer in answers:
+        with suppress(ValueError, RecursionError):
+            data = json.loads(answer)
+            for literal in literals if isinstance(data, dict) else ():
+                yield from (json.dumps({**data, literal: value}) for value in (True, 1, "*"))
 
 
 def _shorter(moves: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -25,6 +25,8 @@ LATE = 20
 SAME_REPLY = 4
 ENDS = 5
 """Commands that end an episode, tried behind each other one."""
+READINGS = ("the last number", "the first number", "the last word", "the last line", "the last quoted text")
+"""Places where the reply to a command that no text names may give the answer away."""
 IDLE = 4000
 """Random sequences in a row without news, after which the search ends."""
 KEPT = 48
@@ -50,6 +52,7 @@ class Search:
         self.family = hunt.family
         self.until_s = 0.35 * hunt.clock.left_s
         self.live: list[str] = []
+        self._texts: list[str] = []
         self._seen: set[tuple[str, float]] = set()
         self._best: dict[tuple[str, ...], float] = {}
 
@@ -105,7 +108,7 @@ class Search:
     async def _find_live(self) -> None:
         """The commands that the environment answers in another way than nonsense, a few for each reply."""
         first = self.family.samples[0]
-        texts = [each.prompt for each in self.family.samples[:4]]
+        texts = self._texts = [each.prompt for each in self.family.samples[:4]]
         for question in ("help", "?", "/help", "commands", ""):
             replies: list[str] = []
             await self.family.arena.bout(
@@ -205,6 +208,11 @@ class Search:
             yield from (Attack("repeat", (str(index), str(length))) for length in (2, 3, 4))
         for command in self.live:
             yield from (Attack("insert", (where, command)) for where in ("-1", "1", "2", "0"))
+        known = [move for each in self.family.samples for move in (*each.oracle, *each.moves)]
+        told = " ".join([*self._texts, *known]).lower()
+        for command in self.live:
+            if command.split() and command.split()[0].lower() not in told:
+                yield from (Attack("ask", (command, name), guess=True) for name in READINGS)
         rng = random.Random(2)
         for _ in range(120 if self.live else 0):
             pair = tuple(rng.choices(self.live, k=rng.randint(2, 3)))

@@ -340,6 +340,15 @@ def copies(prompt: str) -> Iterator[tuple[str, str]]:
             yield name, numbers[index]
     if numbers:
         yield "all numbers", ", ".join(numbers)
+    words = re.findall(r"[\w'-]+", prompt)
+    if words:
+        yield "the first word", words[0]
+        yield "the last word", words[-1]
+        yield "the longest word", max(words, key=len)
+    quoted = re.findall(r"[\"'`]([^\"'`\n]+)[\"'`]", prompt)
+    if quoted:
+        yield "the first quoted text", quoted[0]
+        yield "the last quoted text", quoted[-1]
     values = [found[1].strip(" .,;-") for found in _LABEL.finditer(prompt)]
     for number, value in enumerate(dict.fromkeys(values)):
         if number < 4 and value:
