@@ -10,9 +10,10 @@ import pytest
 from loomrl.gym.attack import hunt as hunting
 from loomrl.gym.attack.arena import Clock
 from loomrl.gym.attack.attempt import Attack, Finding, low_bound
+from loomrl.gym.attack.commands import changed, commands, mutants
 from loomrl.gym.attack.hunt import Hunt, open_family
 from loomrl.gym.attack.kept import file_of, keep, read
-from loomrl.gym.attack.run import LEARNER, attack_environment
+from loomrl.gym.attack.run import LEARNER, AttackReport, attack_environment
 from loomrl.gym.attack.shape import SPOILS, copies, shape_of
 from loomrl.gym.attack.source import read_source, sample_pattern
 from loomrl.gym.base import BaseEnvironment
@@ -113,11 +114,29 @@ def test_sound_environments_are_left_alone(kind: type[BaseEnvironment]) -> None:
     assert report.passed, str(report)
 
 
+def test_commands_have_values_at_their_bounds_and_hidden_verbs() -> None:
+    assert set(mutants("sell 3 lamps")) >= {"sell -1 lamps", "sell 1000000 lamps", "sell 3 *"}
+    assert changed('{"name": "send", "arguments": {"to": "ann"}}', "*", number=False) == (
+        '{"name": "send", "arguments": {"to": "*"}}'
+    )
+    family, _, source = asyncio.run(open_family(attack_envs.Backdoor, {}, "default", Clock(60), lambda place: None))
+    assert "teleport -1" in commands(family, source, ["Bring it: take THING, drop THING, finish."])
+
+
+def test_a_number_of_the_task_that_gives_the_answer_is_found() -> None:
+    found = hunt(attack_envs.Numbered, "blind", seconds=5)
+    assert "given away" in {finding.rule for finding in found}
+
+
+def test_an_unfinished_attack_says_so_in_its_last_line() -> None:
+    report = AttackReport("Sum", "1.0.0", (), 0, 0, 1.0, (), ("blind: no time for 1 families (default)",), (), 1)
+    assert "nothing found; 1 jobs had no time" in str(report).splitlines()[-1]
+
+
 @pytest.mark.slow
 def test_the_trained_policy_finds_a_sequence_that_no_list_holds() -> None:
-    assert hunt(Password, "spoil", "more", "blind", "execute") == []
-    (found,) = hunt(Password, "learn")
-    assert found.attack == Attack("say", ("lift", "turn", "knock"), guess=True)
+    found = hunt(Password, "learn")
+    assert found[0].attack == Attack("say", ("lift", "turn", "knock"), guess=True)
 
 
 def test_the_report_names_the_definition_the_attack_and_the_remedy() -> None:

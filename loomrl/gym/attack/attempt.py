@@ -49,6 +49,11 @@ class Worth:
     actions: tuple[str, ...] = ()
     failed: bool = False
 
+    @property
+    def is_loop(self) -> bool:
+        """True for a few actions again and again."""
+        return len(self.actions) >= 6 and len({*self.actions}) <= 3
+
 
 @dataclass(frozen=True)
 class Family:
@@ -83,6 +88,11 @@ class Family:
     def variety(self) -> int:
         """The number of different ways in which the oracle plays; 0 without an oracle."""
         return len({tuple(map(normal, sample.oracle)) for sample in self.solved})
+
+    @cached_property
+    def is_fixed(self) -> bool:
+        """True if all tasks are the same one."""
+        return self.variety == 1 or (self.variety == 0 and len({each.prompt for each in self.samples}) == 1)
 
     @property
     def floor(self) -> float:
@@ -412,8 +422,8 @@ def verdict(attack: Attack, family: Family, worths: Sequence[tuple[Sample, Worth
     rule = KIND_RULES[attack.kind]
     values = [min(worth.value, 1.0) for _, worth in worths]
     floor = family.floor + MARGIN if rule == "blind" else MARGIN
-    if rule == "blind" and attack.guess and family.variety == 1:
-        return None
+    # Where each task is the same, a sequence that solves it is play and no attack.
+    is_play = rule == "blind" and attack.guess and family.is_fixed
     few = family.variety == 1 or family.seconds > 0.5
     enough = len(values) >= (1 if few else LEAST) and sum(value >= 0.5 for value in values) >= (1 if few else LEAST)
     low = min(values) if few else low_bound(values)
@@ -424,11 +434,15 @@ def verdict(attack: Attack, family: Family, worths: Sequence[tuple[Sample, Worth
         floor = max(floor, MOST_LUCK)
     if attack.kind == "level":
         floor = max(floor, FEW_LEVEL)
-    if not (enough and low > floor) and KIND_RULES[attack.kind] == "blind":
-        values = [min(max(worth.share, 0.0), 1.0) for _, worth in worths]
+    if is_play or (not (enough and low > floor) and KIND_RULES[attack.kind] == "blind"):
+        values = [min(max(worth.share, 0.0), 1.0 + is_play) for _, worth in worths]
         low = min(values) if few else sum(values) / len(values) - Z * _error(values)
         rule, floor = "reward", max(ENOUGH_REWARD, family.floor + MARGIN)
-        enough = family.solved != () and len(values) >= LEAST
+        enough = (family.solved != () or is_play) and len(values) >= LEAST
+        if is_play:
+            # More than for a solution, by a few actions again and again.
+            floor = 1.0 if family.solved else ENOUGH_REWARD
+            enough = enough and all(worth.value < 0.5 and worth.is_loop for _, worth in worths)
     if not enough or low <= floor:
         return None
     sample, worth = max(worths, key=lambda each: (each[1].value, each[1].share))

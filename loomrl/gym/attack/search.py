@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from loomrl.gym.attack.arena import Sample
@@ -20,14 +21,14 @@ DEPTH = 6
 WIDTH = 24
 LIVE = 40
 """Commands that do something at once, of which sequences are made."""
-LATE = 20
+LATE = 40
 """Further commands of the oracle and of the source that may do something later."""
 SAME_REPLY = 4
 ENDS = 5
 """Commands that end an episode, tried behind each other one."""
 READINGS = ("the last number", "the first number", "the last word", "the last line", "the last quoted text")
 """Places where the reply to a command that no text names may give the answer away."""
-IDLE = 4000
+IDLE = 20_000
 """Random sequences in a row without news, after which the search ends."""
 KEPT = 48
 
@@ -53,6 +54,7 @@ class Search:
         self.until_s = 0.35 * hunt.clock.left_s
         self.live: list[str] = []
         self._texts: list[str] = []
+        self._ends: dict[str, None] = {}
         self._seen: set[tuple[str, float]] = set()
         self._best: dict[tuple[str, ...], float] = {}
 
@@ -111,17 +113,16 @@ class Search:
         texts = self._texts = [each.prompt for each in self.family.samples[:4]]
         for question in ("help", "?", "/help", "commands", ""):
             replies: list[str] = []
-            await self.family.arena.bout(
-                first.task, lambda turn, _, said=question: said if turn < 1 else None, replies=replies
-            )
+            actor = partial(_only, question)
+            await self.family.arena.bout(first.task, actor, replies=replies)
             texts += replies[:1]
         refused = {(await self._try((text,), first)).news for text in ("zzqx", "zzqx 1", "zzqx zzqx zzqx")}
         said: dict[tuple[str, float], list[Trial]] = {}
         said_there = [move for each in self.family.samples[:8] for move in (*each.oracle[:8], *each.moves[:8])]
-        literals = [each for each in self.hunt.source.literals if len(each) <= 40][:60]
+        literals = [each for each in self.hunt.source.literals if re.fullmatch(r"/?[\w-]{2,40}", each)][:60]
         known = {*said_there, *literals}
         dead: list[str] = []
-        ends: dict[str, None] = dict.fromkeys(each.oracle[-1] for each in self.family.solved[:2])
+        ends = self._ends = dict.fromkeys(each.oracle[-1] for each in self.family.solved[:2])
         every = commands(self.family, self.hunt.source, texts)
         for command in every:
             if not self.has_time:
@@ -142,7 +143,6 @@ class Search:
                     await self._weigh(await self._try((command, end), first))
         trials = [trial for same in said.values() for trial in same[:SAME_REPLY]]
         trials.sort(key=lambda each: -max(each.value, each.share))
-        # The first ones of the source are those that its grading compares with.
         literal = [each for each in dead if each in literals]
         late = [*[each for each in dead if each not in literals][: LATE // 2], *literal[: LATE // 2]]
         self.live = [*(trial.moves[0] for trial in trials[:LIVE]), *late]
@@ -152,18 +152,18 @@ class Search:
         rng = random.Random(0)
         beam: list[tuple[str, ...]] = [(command,) for command in self.live]
         for _ in range(2, DEPTH + 1):
-            ranked: list[tuple[float, float, tuple[str, ...]]] = []
+            ranked: list[tuple[float, bool, float, tuple[str, ...]]] = []
             for prefix in beam:
                 for command in self.live:
                     if not self.has_time:
                         return
                     trial = await self._try((*prefix, command), self.family.samples[0])
                     worth = await self._weigh(trial)
-                    if trial.ended or (trial.news in self._seen and worth <= 0):
-                        continue
-                    self._seen.add(trial.news)
-                    ranked.append((-worth, rng.random(), trial.moves))
-            beam = [moves for _, _, moves in sorted(ranked)[:WIDTH]]
+                    if not trial.ended:
+                        # What was said before may hide another state: it comes last.
+                        ranked.append((-worth, trial.news in self._seen, rng.random(), trial.moves))
+                        self._seen.add(trial.news)
+            beam = [moves for *_, moves in sorted(ranked)[:WIDTH]]
             if not beam:
                 return
 
@@ -191,7 +191,9 @@ class Search:
         rng = random.Random(0)
         idle = 0
         while self.has_time and idle < IDLE and self.live:
-            moves = tuple(rng.choices(self.live, k=rng.randint(2, 8)))
+            moves = tuple(rng.choices(self.live, k=rng.randint(2, 6)))
+            if self._ends and rng.random() < 0.7:
+                moves = (*moves, rng.choice(list(self._ends)[:ENDS]))
             trial = await self._try(moves, self.family.samples[0])
             known = len(self._best)
             await self._weigh(trial)
@@ -217,6 +219,10 @@ class Search:
         for _ in range(120 if self.live else 0):
             pair = tuple(rng.choices(self.live, k=rng.randint(2, 3)))
             yield Attack("insert", (rng.choice(("-1", "1", "2")), *pair))
+
+
+def _only(action: str, turn: int, _: object) -> str | None:
+    return action if turn < 1 else None
 
 
 def _mutated(moves: list[str], live: Sequence[str], rng: random.Random) -> list[str]:
