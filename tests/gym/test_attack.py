@@ -10,11 +10,11 @@ import pytest
 from loomrl.gym.attack import hunt as hunting
 from loomrl.gym.attack.arena import Clock
 from loomrl.gym.attack.attempt import Attack, Finding, low_bound
-from loomrl.gym.attack.commands import changed, commands, mutants
+from loomrl.gym.attack.commands import commands, mutants
 from loomrl.gym.attack.hunt import Hunt, open_family
 from loomrl.gym.attack.kept import file_of, keep, read
 from loomrl.gym.attack.run import LEARNER, AttackReport, attack_environment
-from loomrl.gym.attack.shape import SPOILS, copies, shape_of
+from loomrl.gym.attack.shape import SPOILS, changed, copies, shape_of
 from loomrl.gym.attack.source import read_source, sample_pattern
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.check.run import check_environment

@@ -9,9 +9,20 @@ from functools import cached_property
 from typing import Any, Self
 
 from loomrl.gym.attack.arena import LONGEST, Arena, Bout, Sample, random_actor
-from loomrl.gym.attack.commands import changed
 from loomrl.gym.attack.program import PROGRAMS, SHELLS, call_of, signature_of
-from loomrl.gym.attack.shape import CHOICES, PLAIN_SIGHT, SPOILS, WHOLE, Shape, copies, crowd, marks, normal, shape_of
+from loomrl.gym.attack.shape import (
+    CHOICES,
+    PLAIN_SIGHT,
+    SPOILS,
+    WHOLE,
+    Shape,
+    changed,
+    copies,
+    crowd,
+    marks,
+    normal,
+    shape_of,
+)
 from loomrl.gym.base import BaseEnvironment
 
 PAID = 0.99

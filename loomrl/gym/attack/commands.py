@@ -3,12 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from loomrl.gym.attack.attempt import Family
+from loomrl.gym.attack.shape import ARGUMENT, LONGEST_COMMAND, changed
 from loomrl.gym.attack.source import Source
-
-if TYPE_CHECKING:
-    from loomrl.gym.attack.attempt import Family
 
 NUMBERS = ("-1", "0", "1000000", "-100", "0.5", "1", "nan", "1e999", "-0")
 WORDS = ("", "*", "all", "..", "me", "self", "none", "0", "-1")
@@ -18,9 +16,6 @@ VERBS = (
 )
 MOST_VERBS = 24
 MOST_OBJECTS = 14
-LONGEST_COMMAND = 300
-_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
-_VALUE = re.compile(r'(?<=: )"([^"]*)"|(?<=[=(])\s*["\']?([\w.-]+)["\']?(?=[),])|(?<=\s)([\w./#-]+)')
 _SHOWN = re.compile(
     r"`([^`\n]{1,60})`|\"([^\"\n]{1,60})\"|'([^'\n]{1,60})'"
     r"|(?m:^\s*[-*]?\s*(/?[a-z_]+(?: [^\s:]+)?)(?=\s*[:(–-]|$))"
@@ -29,24 +24,11 @@ _PLACE = re.compile(r"<[^<>]+>|\[[^\[\]]+\]|\{[^{}\"]+\}|\b[A-Z][A-Z_]+\b|\.\.\.
 _BEFORE_PLACE = re.compile(r"(/?\b[a-z_]+) (?:<[^<>]+>|\[[^\[\]]+\]|\{[^{}]+\}|[A-Z][A-Z_]+\b)")
 
 
-def changed(action: str, value: str, *, number: bool) -> str | None:
-    """The action with its last number, or its last argument, replaced; None where it has none."""
-    if len(action) > LONGEST_COMMAND:
-        return None
-    found = list((_NUMBER if number else _VALUE).finditer(action))
-    if not found:
-        return None
-    last = found[-1]
-    group = next((each for each in range(1, len(last.groups()) + 1) if last[each] is not None), 0)
-    text = action[: last.start(group)] + value + action[last.end(group) :]
-    return text if text != action else None
-
-
 def mutants(action: str) -> Iterator[str]:
     """The action with each number, and its last argument, at a bound."""
     if len(action) > LONGEST_COMMAND:
         return
-    for found in list(_NUMBER.finditer(action))[:3]:
+    for found in list(ARGUMENT.finditer(action))[:3]:
         yield from (action[: found.start()] + each + action[found.end() :] for each in NUMBERS)
     for value in WORDS:
         text = changed(action, value, number=False)
@@ -54,7 +36,7 @@ def mutants(action: str) -> Iterator[str]:
             yield text.strip() if value == "" else text
 
 
-def commands(family: "Family", source: Source, texts: Sequence[str]) -> list[str]:
+def commands(family: Family, source: Source, texts: Sequence[str]) -> list[str]:
     """Commands to try, the most promising first; `texts` are what the environment says about itself."""
     said = Counter(action for each in family.samples for action in (*each.oracle, *each.moves))
     known = [each for each, _ in said.most_common(60) if len(each) <= LONGEST_COMMAND]

@@ -62,9 +62,17 @@ class Hunt:
         if stage == "execute":
             return await self.execute()
         if stage == "search":
-            return await self.judge(await Search(self).run())
+            return await self._search()
         biased = await self._levels() if stage == "blind" else []
         return await self.judge(itertools.chain(biased, self._candidates(stage)))
+
+    async def _search(self) -> list[Finding]:
+        if self.is_slow or self.longest < 2:
+            return []
+        search = Search(self.family, self.source, self.clock, self.tell)
+        attacks = await search.run()
+        self.tried += search.tried
+        return await self.judge(attacks)
 
     def _candidates(self, stage: str) -> Iterator[Attack]:
         match stage:

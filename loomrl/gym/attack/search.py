@@ -5,17 +5,14 @@ A sequence counts by success and reward, and is kept in the beam as well where t
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
-from loomrl.gym.attack.arena import Sample
-from loomrl.gym.attack.attempt import Attack
+from loomrl.gym.attack.arena import Clock, Sample
+from loomrl.gym.attack.attempt import Attack, Family
 from loomrl.gym.attack.commands import NUMBERS, WORDS, commands, mutants
-
-if TYPE_CHECKING:
-    from loomrl.gym.attack.hunt import Hunt
+from loomrl.gym.attack.source import Source
 
 DEPTH = 6
 WIDTH = 24
@@ -48,10 +45,13 @@ class Trial:
 class Search:
     """The sequences of an environment that is played in turns."""
 
-    def __init__(self, hunt: "Hunt") -> None:
-        self.hunt = hunt
-        self.family = hunt.family
-        self.until_s = 0.35 * hunt.clock.left_s
+    def __init__(self, family: Family, source: Source, clock: Clock, tell: Callable[[str], None]) -> None:
+        self.family = family
+        self.source = source
+        self.clock = clock
+        self.tell = tell
+        self.tried = 0
+        self.until_s = 0.35 * clock.left_s
         self.live: list[str] = []
         self._texts: list[str] = []
         self._ends: dict[str, None] = {}
@@ -61,12 +61,10 @@ class Search:
     @property
     def has_time(self) -> bool:
         """False where the rest is needed to confirm."""
-        return self.hunt.clock.left_s > self.until_s
+        return self.clock.left_s > self.until_s
 
     async def run(self) -> list[Attack]:
         """The sequences to judge, the best first."""
-        if self.hunt.is_slow or self.hunt.longest < 2 or not self.family.samples:
-            return []
         await self._find_live()
         changes = list(self._changes())
         await self._beam()
@@ -82,8 +80,8 @@ class Search:
         return not (3 * len(moves) <= least and known.isdisjoint(moves))
 
     async def _try(self, moves: tuple[str, ...], sample: Sample) -> Trial:
-        self.hunt.tell(f"a sequence: {moves!r:.200}")
-        self.hunt.tried += 1
+        self.tell(f"a sequence: {moves!r:.200}")
+        self.tried += 1
         replies: list[str] = []
 
         def act(turn: int, _: object) -> str | None:
@@ -119,11 +117,11 @@ class Search:
         refused = {(await self._try((text,), first)).news for text in ("zzqx", "zzqx 1", "zzqx zzqx zzqx")}
         said: dict[tuple[str, float], list[Trial]] = {}
         said_there = [move for each in self.family.samples[:8] for move in (*each.oracle[:8], *each.moves[:8])]
-        literals = [each for each in self.hunt.source.literals if re.fullmatch(r"/?[\w-]{2,40}", each)][:60]
+        literals = [each for each in self.source.literals if re.fullmatch(r"/?[\w-]{2,40}", each)][:60]
         known = {*said_there, *literals}
         dead: list[str] = []
         ends = self._ends = dict.fromkeys(each.oracle[-1] for each in self.family.solved[:2])
-        every = commands(self.family, self.hunt.source, texts)
+        every = commands(self.family, self.source, texts)
         for command in every:
             if not self.has_time:
                 break
@@ -176,14 +174,14 @@ class Search:
         if first.correct is None:
             return
         rng = random.Random(0)
-        until_s = 0.6 * self.hunt.clock.left_s
+        until_s = 0.6 * self.clock.left_s
         for number in range(4000):
-            if self.hunt.clock.left_s <= until_s or self.family.arena.disagreements:
+            if self.clock.left_s <= until_s or self.family.arena.disagreements:
                 return
             sample = solved[number % len(solved)]
             moves = _mutated(list(sample.oracle), self.live, rng)
-            self.hunt.tell(f"a changed episode: {moves!r:.200}")
-            self.hunt.tried += 1
+            self.tell(f"a changed episode: {moves!r:.200}")
+            self.tried += 1
             await self.family.arena.say(sample.task, moves)
 
     async def _wander(self) -> None:

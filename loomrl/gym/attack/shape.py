@@ -81,6 +81,25 @@ def _common(texts: Sequence[str]) -> str:
     ]
 
 
+LONGEST_COMMAND = 300
+ARGUMENT = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
+"""A number of a command."""
+_LAST_ARGUMENT = re.compile(r'(?<=: )"([^"]*)"|(?<=[=(])\s*["\']?([\w.-]+)["\']?(?=[),])|(?<=\s)([\w./#-]+)')
+
+
+def changed(action: str, value: str, *, number: bool) -> str | None:
+    """The action with its last number, or its last argument, replaced; None where it has none."""
+    if len(action) > LONGEST_COMMAND:
+        return None
+    found = list((ARGUMENT if number else _LAST_ARGUMENT).finditer(action))
+    if not found:
+        return None
+    last = found[-1]
+    group = next((each for each in range(1, len(last.groups()) + 1) if last[each] is not None), 0)
+    text = action[: last.start(group)] + value + action[last.end(group) :]
+    return text if text != action else None
+
+
 def normal(text: str) -> str:
     """An answer without what does not change it: case, blanks, marks at its ends."""
     return " ".join(text.lower().split()).strip(" .,;:!?\"'`*")
