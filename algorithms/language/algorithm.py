@@ -406,8 +406,9 @@ class Language(Placed):
     @override
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The whole algorithm, for RLlib's own checkpoints."""
-        judged = {"stopper": self._stopper.state_dict(), "onset": self._onset.state_dict()}
-        progress = {**self.source.state_dict(), **judged, **self._ledger.state_dict()}
+        progress = self.source.state_dict()  # which opens what follows
+        progress |= {"stopper": self._stopper.state_dict(), "onset": self._onset.state_dict()}
+        progress |= self._ledger.state_dict()
         tokens = self.config.algorithm.optimizer.micro_batch_tokens
         line = {**progress, "experiment": self._experiment.sha256, "micro_batch_tokens": tokens}
         return {"state": self.whole_state(), "line": line}

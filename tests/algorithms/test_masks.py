@@ -106,7 +106,9 @@ def test_the_critics_of_sac_expect_what_is_allowed_after_a_step() -> None:
         ahead_B = own.targets(own.net.features(batch["after"])).amin(0).gather(1, only[:, None])[:, 0]
         said_2B = own.critics(own.net.features(batch["seen"])).gather(2, batch["actions"].expand(2, -1)[..., None])
     wanted_B = batch["rewards"] + batch["ahead"] * ahead_B
-    found_2B = learner._critics_step(batch, drawn, own.net.features(batch["seen"]), torch.tensor(0.5))
+    batch |= {"now": own.net.features(batch["seen"]), "then": own.net.features(batch["after"])}
+    batch["weights"] = torch.from_numpy(drawn.weights_B)
+    found_2B = learner._critics_step(batch, torch.tensor(0.5))
     torch.testing.assert_close(found_2B, said_2B[..., 0] - wanted_B, atol=1e-5, rtol=0)
 
 
