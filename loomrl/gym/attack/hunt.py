@@ -49,6 +49,8 @@ class Hunt:
         self._fresh = fresh
         self.skip: frozenset[str] = frozenset()
         self.tried = 0
+        self.is_cut = False
+        """True if candidates were left when the time was over."""
 
     @property
     def is_slow(self) -> bool:
@@ -210,6 +212,7 @@ class Hunt:
                 continue
             seen.add(key)
             if self.clock.left_s <= 0:
+                self.is_cut = True
                 break
             self.tried += 1
             promise = await self._screen(attack, screens)
@@ -477,6 +480,7 @@ async def hunt(
         "findings": [finding.data() for finding in found],
         "bouts": family.arena.bouts - before,
         "tried": work.tried,
+        "cut": work.is_cut,
         "oracle": bool(family.solved),
     }
 

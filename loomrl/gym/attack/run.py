@@ -46,7 +46,7 @@ class AttackReport:
     deadly: tuple[str, ...] = ()
     """Attacks that end or hang the process."""
     unfinished: int = 0
-    """The number of jobs that died or found no time."""
+    """The number of jobs that died, or found no time or too little."""
 
     @property
     def passed(self) -> bool:
@@ -61,7 +61,7 @@ class AttackReport:
             lines.append(f"without an oracle, so without changed answers: {', '.join(self.without_oracle)}")
         found = f"{len(self.findings)} found" if self.findings else "nothing found"
         if self.unfinished:
-            found += f"; {self.unfinished} jobs had no time"
+            found += f"; {self.unfinished} jobs had no time, or too little"
         played = f"{self.tried} attacks, {self.bouts} episodes, {self.seconds:.0f} s"
         return "\n".join([*lines, f"{self.environment} {self.version}: {found}; {played}."])
 
@@ -185,6 +185,8 @@ class _Work:
             self._findings += [each for each in found if each not in self._findings]
             self._bouts += result["bouts"]
             self._tried += result["tried"]
+            if result["cut"]:
+                self._left_out.append(f"{stage} {family}: its time ran out; give more --seconds")
             if not result["oracle"]:
                 self._without[family] = None
             self._watch(f"{family}: {stage}, {result['tried']} attacks, {len(found)} found")
