@@ -156,6 +156,8 @@ class SACLearner(ReplayLearner):
         error_2B: Tensor = said_2B - wanted_B
         loss = 0.5 * (batch["weights"] * error_2B.square()).mean(1).sum()
         self.tend(CRITICS, loss)
+        if not self._targets and self.ranks > 1:  # after the gradients, which need the statistics as they were
+            self._average([each for each in self.own.critics.buffers() if each.is_floating_point()])
         self.log(Metric.VALUE_LOSS, loss)
         self.judged = error_2B[0].detach(), wanted_B
         return error_2B.detach()
@@ -173,8 +175,6 @@ class SACLearner(ReplayLearner):
         own.critics.train()
         said_2BX, next_2BX = own.critics(torch.cat([now_B, after_B])).chunk(2, 1)
         own.critics.eval()
-        if self.ranks > 1:
-            self._average([each for each in own.critics.buffers() if each.is_floating_point()])
         return said_2BX, next_2BX.detach()
 
     def _actor_step(self, seen_B: Tensor, features_B: Tensor, temperature: Tensor) -> Tensor:

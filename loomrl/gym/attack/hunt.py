@@ -326,7 +326,7 @@ class Hunt:
         return await self.judge(attacks)
 
     def graders(self) -> list[Finding]:
-        """What the environment's own second check disagreed about, in all that was played."""
+        """Episodes so far that the environment's own second check disagreed about."""
         seen = self.family.arena.disagreements
         if not seen:
             return []

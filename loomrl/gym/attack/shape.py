@@ -14,7 +14,7 @@ _BOXED = re.compile(r"(?s)^(.*\\boxed\{)(.*)(\}[^}]*)$")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What stands before and behind the answer in each of an oracle's last actions."""
+    """The texts before and behind the answer in each of an oracle's last actions."""
 
     prefix: str = ""
     suffix: str = ""
@@ -423,7 +423,7 @@ def marks(prompt: str) -> Iterator[tuple[str, int]]:
 
 
 def _decoded(prompt: str) -> Iterator[tuple[str, str]]:
-    """What a token of the prompt says in another alphabet."""
+    """The reading of a token of the prompt in another alphabet."""
     import base64
     import codecs
     from contextlib import suppress
