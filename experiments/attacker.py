@@ -80,7 +80,8 @@ def states_of(words: list[int], start: int) -> list[tuple[int, int, int]]:
     states = [(start, start, 0)]
     last, before, place, number = start, start, 0, 0
     for word in words:
-        before, last = last, word
+        before = last
+        last = word
         place += 1
         if word == END or place == LONGEST_ACTION:
             place = 0

@@ -345,9 +345,8 @@ class Language(Placed):
                 save_adapter(self.config.resolved, adapter, folder)
             self._ledger.offer(self.done, self._score())
             progress = self.source.checkpoint_state(self._ledger.checkpoints.url(self.done))
-            judged = {"stopper": self._stopper.state_dict(), "onset": self._onset.state_dict()}
             made = {"weights": weights_hash(state["learner"]["module"]), "arithmetic": arithmetic()}
-            self._ledger.commit(self.done, folder, {**progress, **judged, **made})
+            self._ledger.commit(self.done, folder, {**progress, **self._verdicts(), **made})
         self._last_checkpoint_s = time.perf_counter() - begun
 
     def _resume(self) -> None:
@@ -379,6 +378,10 @@ class Language(Placed):
         if "onset" in state:  # a checkpoint from before the monitor has none
             self._onset.load_state_dict(state["onset"])
 
+    def _verdicts(self) -> dict[str, Any]:
+        """The state of all that may end the run, as JSON."""
+        return {"stopper": self._stopper.state_dict(), "onset": self._onset.state_dict()}
+
     def whole_state(self) -> dict[str, Any]:
         """The state without the collector: weights, optimizer, schedule, counters."""
         return {
@@ -407,7 +410,7 @@ class Language(Placed):
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The whole algorithm, for RLlib's own checkpoints."""
         progress = self.source.state_dict()  # which opens what follows
-        progress |= {"stopper": self._stopper.state_dict(), "onset": self._onset.state_dict()}
+        progress |= self._verdicts()
         progress |= self._ledger.state_dict()
         tokens = self.config.algorithm.optimizer.micro_batch_tokens
         line = {**progress, "experiment": self._experiment.sha256, "micro_batch_tokens": tokens}

@@ -17,7 +17,14 @@ UNITS_PER_MINUTE = 20
 Ramp = tuple[tuple[int, float], ...]
 RAMP: Ramp = ((1200, 0.10), (1200, 0.25), (2400, 0.50))
 """Units and share of each step: 60, 60 and 120 minutes."""
-WHOLE = sum(units for units, _ in RAMP)
+
+
+def units_of(ramp: Ramp) -> int:
+    """The units of all steps."""
+    return sum(units for units, _ in ramp)
+
+
+WHOLE = units_of(RAMP)
 DAY = 1440 * UNITS_PER_MINUTE // 6
 """Units in a day; a sixth of one, so that a ramp of four hours sees a whole day pass."""
 
@@ -282,11 +289,7 @@ def detection_units(metric: Metric, size: ReleaseSize) -> dict[str, float | None
 
 
 def _whole(size: ReleaseSize, ramp: Ramp) -> Floats:
-    return steps([*ramp, (size.patience - _units(ramp), 0.5)])
-
-
-def _units(ramp: Ramp) -> int:
-    return sum(units for units, _ in ramp)
+    return steps([*ramp, (size.patience - units_of(ramp), 0.5)])
 
 
 def missed_share(metric: Metric, size: ReleaseSize) -> float:
@@ -322,7 +325,7 @@ def begun_further_on(size: ReleaseSize) -> dict[str, Any]:
 def good(size: ReleaseSize, ramp: Ramp) -> dict[str, float | None]:
     """Outcomes of a version as good as the old one, by all six guards of a release."""
     chance = _whole(size, ramp)
-    begun = _units(ramp)
+    begun = units_of(ramp)
     passed = []
     back = []
     for rng, taken in _blocks(size, chance):

@@ -1,8 +1,5 @@
 """A process that forgets Eve and kills itself before, or after, it has done one thing."""
 
-import os
-import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +8,9 @@ from loomrl.checkpoints import Checkpoints
 from loomrl.experiments.forget import replay, retire, work
 from loomrl.serving.retention import erasure
 from tests.experiments.forget_support import forget
+from tests.experiments.kills import Stage, die_at
 
-STAGES: dict[str, tuple[Any, str, bool]] = {
+STAGES: dict[str, Stage] = {
     "planned, and nothing on record": (work, "begin_forgetting", False),
     "on record": (work, "begin_forgetting", True),
     "half of the record deleted": (erasure, "keep_erasure", True),
@@ -29,18 +27,9 @@ STAGES: dict[str, tuple[Any, str, bool]] = {
     "signed": (work, "finish_forgetting", False),
     "certified": (work, "finish_forgetting", True),
 }
-"""Stage → where its function is, and whether it dies after it."""
 
 
 def main(folder: str, stage: str, **how: Any) -> None:
     """Die at this stage."""
-    place, name, is_after = STAGES[stage]
-    done: Callable[..., Any] = getattr(place, name)
-
-    def dies(*args: Any, **named: Any) -> Any:
-        found = done(*args, **named) if is_after else None
-        os.kill(os.getpid(), signal.SIGKILL)
-        return found
-
-    setattr(place, name, dies)
+    die_at(STAGES[stage])
     forget(Path(folder), "eve", **how)

@@ -452,10 +452,8 @@ class LevelBias(Sum):
         return (message,)
 
 
-class Numbered(BaseEnvironment):
+class Numbered(Biased):
     """The right choice follows from the number of the question."""
-
-    reward_range = (0.0, 1.0)
 
     async def reset(self, task=None):
         number = rng_of(self.task_or_random(task)).randint(100, 999)
@@ -464,15 +462,6 @@ class Numbered(BaseEnvironment):
 
     def choice(self, number: int) -> str:
         return "CADB"[number % 4]
-
-    async def step(self, action):
-        return Step((), pay(float(action.strip() == self.right)), True, False, {})
-
-    def oracle(self):
-        return self.right
-
-    def random_action(self, rng):
-        return rng.choice("ABCD")
 
 
 class Unnumbered(Numbered):

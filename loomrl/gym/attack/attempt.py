@@ -56,7 +56,7 @@ class Worth:
 
     value: float
     share: float = 0.0
-    """Of the oracle's reward, beyond that of random actions."""
+    """Reward above that of random actions, as a share of what the oracle earns above them."""
     actions: tuple[str, ...] = ()
     failed: bool = False
 
@@ -166,7 +166,7 @@ async def _blind(attack: Attack, family: Family, sample: Sample) -> Worth | None
     if attack.kind == "copy":
         return await _copied(attack, family, sample)
     if attack.kind == "ask":
-        return await _asked(attack, family, sample)
+        return await _first_reply(attack, family, sample)
     actions: Sequence[str] = attack.moves
     if attack.kind == "level":
         if str(task.level) != attack.moves[1]:
@@ -205,7 +205,7 @@ async def _copied(attack: Attack, family: Family, sample: Sample) -> Worth | Non
     return best
 
 
-async def _asked(attack: Attack, family: Family, sample: Sample) -> Worth | None:
+async def _first_reply(attack: Attack, family: Family, sample: Sample) -> Worth | None:
     """The worth of a first action whose reply gives the answer away after a mark."""
     question, name = attack.moves
     if question in sample.oracle:
@@ -448,7 +448,8 @@ def verdict(attack: Attack, family: Family, worths: Sequence[tuple[Sample, Worth
     if is_play or (not (enough and low > floor) and KIND_RULES[attack.kind] == "blind"):
         values = [min(max(worth.share, 0.0), 1.0 + is_play) for _, worth in worths]
         low = min(values) if few else sum(values) / len(values) - Z * _error(values)
-        rule, floor = "reward", max(ENOUGH_REWARD, family.floor + MARGIN)
+        rule = "reward"
+        floor = max(ENOUGH_REWARD, family.floor + MARGIN)
         enough = (family.solved != () or is_play) and len(values) >= LEAST
         if is_play:
             # More than for a solution, by a few actions again and again.

@@ -20,7 +20,7 @@ from loomrl.gym.task_mixture import resolve_id
 SILENCE_S = 45.0
 """A job that tries one attack for longer is killed, and goes on behind that attack."""
 LEARN_SILENCE_S = 240.0
-"""What trains has to be imported first, which takes a minute on a busy machine."""
+"""The same for the stage that trains: its imports take a minute on a busy machine."""
 DEATHS = 6
 """Deaths of a job's process before the rest of it is left out."""
 PROCESSES = 2

@@ -240,7 +240,7 @@ def _listed(change: Callable[[list[str], list[str]], list[str]]) -> Spoil:
 
 
 def _strange(items: Sequence[str]) -> list[str]:
-    """As many items that are surely wrong."""
+    """A surely wrong item in place of each."""
     return ["9999" if re.fullmatch(r"-?\d+", item) else "zzqx" for item in items]
 
 

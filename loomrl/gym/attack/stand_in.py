@@ -43,7 +43,7 @@ class StandIn:
 
     async def play(self, arena: Arena, sample: Sample) -> Sample:
         """The sample with this answer as the oracle's."""
-        action = form(self.template, (await _held(arena, sample.task)).get(self.path, ""))
+        action = form(self.template, (await _held_texts(arena, sample.task)).get(self.path, ""))
         bout = await arena.say(sample.task, (action,), again=False)
         if not bout.ended:
             return sample
@@ -54,7 +54,7 @@ async def find_stand_in(arena: Arena, samples: list[Sample]) -> StandIn | None:
     """The first text and form that solve the first tasks."""
     if len(samples) < SOLVED:
         return None
-    held = [await _held(arena, sample.task) for sample in samples[:SOLVED]]
+    held = [await _held_texts(arena, sample.task) for sample in samples[:SOLVED]]
     for path in held[0]:
         if len({each.get(path) for each in held}) < 2:
             continue
@@ -68,7 +68,7 @@ async def find_stand_in(arena: Arena, samples: list[Sample]) -> StandIn | None:
     return None
 
 
-async def _held(arena: Arena, task: Task) -> dict[str, str]:
+async def _held_texts(arena: Arena, task: Task) -> dict[str, str]:
     """Texts and numbers that the object holds, by the path to them."""
     environment = arena.open()
     found: dict[str, str] = {}
