@@ -121,7 +121,7 @@ def assert_row_of_the_zoo(told: dict[str, Any]) -> None:
 
 def test_rows_of_the_zoo_are_kept_beside_those_of_other_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def trained(module: str, who: str, row: str, seed: str, *, env: Any) -> dict[str, Any]:
-        cpu_s = {"ours": 2.0, "sb3": 8.0}[who]
+        cpu_s = {"ours": 2.0, "sb3": 8.0, "rllib": 20.0}[who]
         return {"return": int(seed), "cpu_s": cpu_s, "steps": 10, "peak_mb": 1, "curve": [(1, 0.0), (10, 1.0)]}
 
     monkeypatch.setattr(zoo, "run_part", trained)
@@ -134,6 +134,7 @@ def test_rows_of_the_zoo_are_kept_beside_those_of_other_hours(tmp_path: Path, mo
     assert lines == [
         f"| `cartpole` {shared} | 500 | 10 | 10 | 2 | 8 | 0.25 |",
         f"| `taxi` {shared} |  | 10 | 10 | 2 | 8 | 0.25 |",
+        "| `cartpole` | 1 | 10 | 20 | 0.10 |",  # RLlib, with one seed
     ]
     assert "taxi" in page.with_suffix(".svg").read_text()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.errors import ConfigError, unknown
-from loomrl.experiments.bench.control.zoo_peers import PEERS
+from loomrl.experiments.bench.control.zoo_peers import PEERS, STOCK
 from loomrl.experiments.bench.rounds import ONE_THREAD, machine, run_part
 from loomrl.files import write_whole
 from loomrl.telemetry.plot import COLOURS, picture
@@ -23,6 +23,7 @@ from loomrl.telemetry.progress import progress
 
 OURS = "ours"
 SB3 = "sb3"
+RLLIB = "rllib"
 ABREAST = 4
 """Curves in a row of the picture."""
 HEAD = """# Zoo
@@ -34,6 +35,12 @@ seeds, then each; `zoo`: the return that SB3's zoo publishes. CPU seconds: the p
 
 | row | return | SB3 | zoo | steps | SB3 | CPU s | SB3 | ratio |
 |---|---|---|---|---|---|---|---|---|
+"""
+STOCK_HEAD = """
+RLlib's PPO with its defaults, our steps, one seed:
+
+| row | return | steps | CPU s | ratio |
+|---|---|---|---|---|
 """
 
 
@@ -62,16 +69,15 @@ def measure(size: ZooSize, *, only: Sequence[str], seeds: Sequence[int], page: P
     seeds = tuple(seeds) or size.seeds
     steps = () if size.steps is None else (str(size.steps),)
     kept = {} if page is None else _kept(page)
-    trainings = sum(len(seeds) + (1 if "timed" in PEERS[row] else len(seeds)) for row in rows)
+    trainings = sum(len(_contenders(row, index)) for row in rows for index in range(len(seeds)))
     with progress("bench zoo", trainings) as report:
         done = 0
         for row in rows:
-            results: dict[str, list[Result]] = {OURS: [], SB3: []}
+            results: dict[str, list[Result]] = {}
             for index, seed in enumerate(seeds):
-                for who, found in results.items():
-                    if who == SB3 and index and "timed" in PEERS[row]:
-                        continue  # its rate does not depend on the seed
-                    found.append(run_part("control.zoo_run", who, row, str(seed), *steps, env=os.environ | ONE_THREAD))
+                for who in _contenders(row, index):
+                    found = run_part("control.zoo_run", who, row, str(seed), *steps, env=os.environ | ONE_THREAD)
+                    results.setdefault(who, []).append(found)
                     done += 1
                     report(done, f"{row} {who} {seed}")
             kept[row] = {**results, "day": time.strftime("%Y-%m-%d")}
@@ -79,6 +85,12 @@ def measure(size: ZooSize, *, only: Sequence[str], seeds: Sequence[int], page: P
                 write_whole(page.with_suffix(".json"), json.dumps(kept).encode())
                 write_page(page, kept)
     return {"rows": {row: _figures(kept[row]) for row in rows}, "machine": machine()}
+
+
+def _contenders(row: str, index: int) -> list[str]:
+    """Who trains with the seed of this index: RLlib with the first one, a peer that is only timed likewise."""
+    others = [SB3] if not index or "timed" not in PEERS[row] else []
+    return [OURS, *others, *([RLLIB] if row in STOCK and not index else [])]
 
 
 def _kept(page: Path) -> dict[str, Any]:
@@ -130,10 +142,19 @@ def write_page(page: Path, kept: dict[str, Any]) -> None:
             f"{each['ratio']:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |\n")
+    stock = [_stock_line(row, kept[row]) for row in STOCK if kept.get(row, {}).get(RLLIB)]
+    lines += [STOCK_HEAD, *stock] if stock else []
     drawn = page.with_suffix(".svg")
     lines.append(f"\n![Training returns over steps, ours and Stable-Baselines3's]({drawn.name})\n")
     write_whole(page, "".join(lines).encode())
     _draw(drawn, {row: kept[row] for row in ordered})
+
+
+def _stock_line(row: str, found: dict[str, Any]) -> str:
+    """RLlib's line of the second table."""
+    theirs = found[RLLIB][0]
+    ratio = _median(found[OURS], "cpu_s") / theirs["cpu_s"]
+    return f"| `{row}` | {theirs['return']:.4g} | {theirs['steps']:,} | {theirs['cpu_s']:,.0f} | {ratio:.2f} |\n"
 
 
 def _spread(results: Sequence[Result]) -> str:
@@ -155,5 +176,7 @@ def _draw(file: Path, kept: dict[str, Any]) -> None:
                 for index, each in enumerate(results[who] if _is_whole(results[who]) else ()):
                     label = name if not index else None
                     panel.plot(*zip(*each["curve"], strict=True), color=colour, linewidth=1.2, label=label)
+            if "published" in PEERS[row]:
+                panel.axhline(PEERS[row]["published"], color="0.5", linewidth=0.8, linestyle="--", label="zoo")
             if place == 1:
                 panel.legend()

@@ -7,6 +7,8 @@ steps of a training that is only timed, where the whole takes Stable-Baselines3 
 
 from typing import Any
 
+STOCK = ("cartpole", "acrobot", "mountain_car", "lunar_lander", "pendulum_ppo", "frozen_lake")
+"""Rows that RLlib's PPO trains too, with its defaults, our steps and one seed."""
 MINIGRID: dict[str, Any] = {
     "kind": "ppo",
     "steps": 100000,

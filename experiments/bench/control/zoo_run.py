@@ -11,13 +11,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium.wrappers import DtypeObservation
+from gymnasium.spaces import Discrete
+from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import open_environment
 from loomrl.control.play import Scripted
+from loomrl.control.space import acts, flatten, seen, translator
 from loomrl.experiments.bench.control.contender import cpu_s, peak_mb
 from loomrl.experiments.bench.control.zoo_peers import PEERS
+from loomrl.own_ray import ensure_ray
 
 EPISODES = 100
 POINTS = 40
@@ -62,9 +65,9 @@ def sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> tuple[Any, int, 
     steps = int(peer.get("steps", experiment.train.steps))
     curve = Curve(steps)
 
-    def look(seen: dict[str, Any], _: dict[str, Any]) -> bool:
-        latest = seen["self"].ep_info_buffer
-        curve.add(seen["self"].num_timesteps, np.mean([each["r"] for each in latest]).item() if latest else None)
+    def look(known: dict[str, Any], _: dict[str, Any]) -> bool:
+        latest = known["self"].ep_info_buffer
+        curve.add(known["self"].num_timesteps, np.mean([each["r"] for each in latest]).item() if latest else None)
         return True
 
     model.learn(steps, callback=look)
@@ -78,6 +81,37 @@ def time_sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> float:
     opened = cpu_s()
     model.learn(peer["timed"])
     return opened + (cpu_s() - opened) * float(peer["steps"] / model.num_timesteps)
+
+
+def rllib(experiment: ControlExperiment) -> tuple[Any, int, Curve]:
+    """Train RLlib's PPO with its defaults in eight of the experiment's environments."""
+    import torch
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.tune import register_env
+
+    ensure_ray(num_cpus=1)
+    opened = partial(open_environment, experiment.environment, experiment.environment.settings)
+    register_env("zoo", lambda _: DtypeObservation(FlattenObservation(opened()), np.float32))
+    config = PPOConfig().environment("zoo").env_runners(num_env_runners=0, num_envs_per_env_runner=8)
+    algo = config.debugging(seed=experiment.seed).build_algo()
+    curve = Curve(experiment.train.steps)
+    taken = 0
+    while taken < experiment.train.steps:
+        found = algo.train()["env_runners"]
+        taken = int(found["num_env_steps_sampled_lifetime"])
+        curve.add(taken, found.get("episode_return_mean"))
+    module = algo.get_module()
+    one = opened()
+    numbers = flatten(one.observation_space)
+    to_action = translator(acts(one.action_space), squashed=True)  # RLlib's real actions are from -1 to 1
+
+    @torch.no_grad()
+    def act(observations: Any) -> Any:
+        inputs = module.forward_inference({"obs": torch.as_tensor(numbers(observations))})["action_dist_inputs"]
+        is_choice = isinstance(one.action_space, Discrete)
+        return to_action((inputs.argmax(-1) if is_choice else inputs.chunk(2, -1)[0]).numpy())
+
+    return Scripted(act), taken, curve
 
 
 def _open_sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> tuple[Any, Callable[[Any], Any]]:
@@ -97,9 +131,8 @@ def _open_sb3(experiment: ControlExperiment, peer: dict[str, Any]) -> tuple[Any,
     if peer.get("normalize"):
         environments = VecNormalize(environments, gamma=settings.get("gamma", 0.99))
     kind = getattr(stable_baselines3, peer["kind"].upper())
-    model = kind(
-        "MlpPolicy", environments, seed=experiment.seed, device="cpu", policy_kwargs=_network(peer), **settings
-    )
+    policy = "CnnPolicy" if seen(environments.observation_space).kind == "pixels" else "MlpPolicy"
+    model = kind(policy, environments, seed=experiment.seed, device="cpu", policy_kwargs=_network(peer), **settings)
     return model, environments.normalize_obs if peer.get("normalize") else lambda observations: observations
 
 
@@ -135,7 +168,7 @@ def run(who: str, row: str, seed: int, steps: int | None) -> dict[str, Any]:
         experiment = experiment.override({"train.steps": steps, "evaluation.episodes": 2})
         peer = {**peer, "steps": steps}
     train: dict[str, Callable[[ControlExperiment], tuple[Any, int, Curve]]]
-    train = {"ours": ours, "sb3": partial(sb3, peer=peer)}
+    train = {"ours": ours, "sb3": partial(sb3, peer=peer), "rllib": rllib}
     policy, taken, curve = train[who](experiment)
     spent = cpu_s()
     outcome = play_evaluation(policy, experiment)
