@@ -92,7 +92,7 @@ def rllib(experiment: ControlExperiment) -> tuple[Any, int, Curve]:
     ensure_ray(num_cpus=1)
     opened = partial(open_environment, experiment.environment, experiment.environment.settings)
     register_env("zoo", lambda _: DtypeObservation(FlattenObservation(opened()), np.float32))
-    config = PPOConfig().environment("zoo").env_runners(num_env_runners=0, num_envs_per_env_runner=8)
+    config: Any = PPOConfig().environment("zoo").env_runners(num_env_runners=0, num_envs_per_env_runner=8)
     algo = config.debugging(seed=experiment.seed).build_algo()
     curve = Curve(experiment.train.steps)
     taken = 0
