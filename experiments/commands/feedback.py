@@ -59,14 +59,12 @@ def give(  # noqa: PLR0913 - options
     over: Annotated[str | None, typer.Option(help="This answer is better than that one: the other's id.")] = None,
     abandoned: Annotated[bool, typer.Option("--abandoned", help="The person gave up.")] = False,
     success: Annotated[float | None, typer.Option(help="Outcome: 0 to 1.")] = None,
-    correct: Annotated[float | None, typer.Option(help="Outcome: success by a second check, 0 to 1.")] = None,
     reward: Annotated[float | None, typer.Option(help="Outcome: any number.")] = None,
     comment: Annotated[str | None, typer.Option(help="In words.")] = None,
     id: Annotated[str, typer.Option(help="The same id stores nothing more.")] = "",
 ) -> None:
     """Judge an answer that was served; a comment may stand alone or beside another judgement."""
-    told = {"success": success, "correct": correct, "reward": reward}
-    outcome = {name: value for name, value in told.items() if value is not None}
+    outcome = {name: value for name, value in (("success", success), ("reward", reward)) if value is not None}
     judgement = {
         "call": call or None,
         "id": id or None,
