@@ -51,6 +51,11 @@ def test_the_last_number_may_count() -> None:
     assert hunt(attack_envs.LastNumber, "spoil", "more") == []
 
 
+def test_no_more_than_one_session_of_a_server_is_taken_at_a_time() -> None:
+    assert hunt(attack_envs.Seated, "more") == []
+    assert (attack_envs.Seated.most, attack_envs.Seated.taken) == (1, 0)
+
+
 def test_a_kept_attack_fails_the_check_until_it_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = hunt(Absolute, "spoil")
     file = tmp_path / "attacks.json"
@@ -129,7 +134,8 @@ def test_a_number_of_the_task_that_gives_the_answer_is_found() -> None:
 
 
 def test_an_unfinished_attack_says_so_in_its_last_line() -> None:
-    report = AttackReport("Sum", "1.0.0", (), 0, 0, 1.0, (), ("blind: no time for 1 families (default)",), (), 1)
+    late = ("blind: no time for 1 families (default)",)
+    report = AttackReport("Sum", "1.0.0", "Sum.attacks.json", (), 0, 0, 1.0, (), late, (), 1)
     assert "nothing found; 1 jobs had no time, or too little" in str(report).splitlines()[-1]
 
 
