@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Self
 
 import torch
@@ -19,6 +20,7 @@ from loomrl.errors import ConfigError
 from loomrl.experiments.evaluate_control import cut_lines, idle_return, judge_control, keep_film
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener
+from loomrl.feedback.reward.onset import OnsetMonitor
 from loomrl.run.ledger import VersionLedger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Convergence
@@ -76,6 +78,9 @@ class ControlTraining:
         self._idle = idle_return(experiment)
         """Return of doing nothing, if an action does nothing."""
         self._convergence = Convergence(experiment.train.stop)
+        self._onset = OnsetMonitor(unit="step")
+        self._is_warned = False
+        """True once this process has said that the reward is hacked."""
         self._threads = ExitStack()
         self._threads.enter_context(fixed_threads(experiment.learners.threads))
 
@@ -140,7 +145,8 @@ class ControlTraining:
         metrics: dict[str, float] = self.algo.metrics_of(self.algo.train())
         self.done = self.algo.progress
         metrics[Metric.STAGE] = self.stage + 1.0
-        self._stop = self._verdict()
+        metrics |= self._check_reward()
+        self._stop = self._hacking() or self._verdict()
         if self.stopped is not None or self._passes(self.experiment.evaluation.every, before):
             with phases(Metric.TIME_EVALUATE):
                 report = self._evaluate()
@@ -178,6 +184,30 @@ class ControlTraining:
         if reaches(mean, threshold.reward, rounding=SINGLE):
             self.stage += 1
             self.algo.move_to(self.experiment.stages[self.stage][0])
+            self._onset = OnsetMonitor(unit="step")
+        return None
+
+    def _check_reward(self) -> dict[str, float]:
+        """Metrics of the latest episodes that have a second check; empty without one."""
+        judged = [(each.success, each.correct, each.unearned) for each in self.algo.checked]
+        self.algo.checked = []
+        if not judged:
+            return {}
+        self._onset.add(self.done, [(success, unearned) for success, _, unearned in judged])
+        _, checked, unearned = (fmean(each) for each in zip(*judged, strict=True))
+        hacked = float(self._onset.found is not None)
+        return {Metric.REWARD_CHECKED: checked, Metric.REWARD_UNEARNED: unearned, Metric.REWARD_HACKED: hacked}
+
+    def _hacking(self) -> str | None:
+        """The reason to stop if the reward is proved to be hacked, unless that is only to be said."""
+        found = self._onset.found
+        if found is None:
+            return None
+        if self.experiment.train.stop.hacking:
+            return found.reason
+        if not self._is_warned:
+            _log.warning("%s.", found.reason)
+        self._is_warned = True
         return None
 
     def _enough(self, report: Mapping[str, Any]) -> str | None:
@@ -288,6 +318,8 @@ class ControlTraining:
         self.stage = state["stage"]
         self.judged = dict(state["judged"])
         self._convergence.load_state_dict(state["convergence"])
+        if "onset" in state:  # a checkpoint from before the monitor has none
+            self._onset.load_state_dict(state["onset"])
         self._ledger.believe(state)
         self._record_evaluation(state)
         return True
@@ -305,4 +337,4 @@ class ControlTraining:
         state = {"stopped": self._stop, "stage": self.stage, "judged": self.judged}
         if self.algo.league is not None:
             state["league"] = self.algo.league.pool.state_dict()
-        return state | {"convergence": self._convergence.state_dict()}
+        return state | {"convergence": self._convergence.state_dict(), "onset": self._onset.state_dict()}

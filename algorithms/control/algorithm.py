@@ -30,7 +30,7 @@ from typing_extensions import override
 from loomrl.algorithms.control.league import open_league
 from loomrl.algorithms.control.learner import OURS, ControlWork
 from loomrl.algorithms.control.module import ActorModule, seed_without_compiler
-from loomrl.algorithms.control.rollout import Rollout, Window, spread_of
+from loomrl.algorithms.control.rollout import Episode, Rollout, Window, spread_of
 from loomrl.algorithms.control.runner import ArrayRunner
 from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.resources import Placed, ensure_room
@@ -70,6 +70,8 @@ class ControlStep(Placed):
         """Updates so far."""
         self.league = open_league(self.config)
         """The opponents that runners play against; None unless the environment asks for them."""
+        self.checked: list[Episode] = []
+        """Episodes with a second check; a caller that looks at them begins the list anew."""
         self._spreads: list[Mapping[Metric, float]] = []
         """How actions lay between their bounds since the last metrics."""
         self.planned = -(-(self.config.steps or batch) // batch)
@@ -177,6 +179,7 @@ class ControlStep(Placed):
         """Count the runners' results, and log the latest episodes."""
         self.metrics.aggregate(list(counted), key=ENV_RUNNER_RESULTS)
         self.window.observe(rollouts)
+        self.checked += [each for rollout in rollouts for each in rollout.episodes if each.unearned is not None]
         module = self.get_module()
         if isinstance(module, ActorModule) and (
             spread := spread_of(rollouts, acts(module.action_space), module.net.distribution)

@@ -33,6 +33,15 @@ class Episode(NamedTuple):
     preference: tuple[float, ...] = ()
     success: float | None = None
     """`info["is_success"]` of its last step, from 0 to 1; None if there was none."""
+    correct: float | None = None
+    """`info["correct"]` of its last step: success by a second check."""
+
+    @property
+    def unearned(self) -> float | None:
+        """Success beyond what the second check finds; None without one."""
+        if self.success is None or self.correct is None:
+            return None
+        return max(0.0, self.success - self.correct)
 
     @classmethod
     def of(cls, earned: Any, steps: int) -> "Episode":
@@ -78,13 +87,14 @@ class Rollout:
 
     agent_steps = env_steps
 
-    def with_success(self, successes: Mapping[int, Any]) -> "Rollout":
-        """The rollout with the success of every episode whose last step told one, by step and environment."""
-        told = [
-            episode._replace(success=float(successes[t][n])) if t in successes else episode
-            for episode, (t, n) in zip(self.episodes, np.argwhere(self.ended), strict=True)
-        ]
-        return replace(self, episodes=tuple(told))
+    def with_told(self, told: Mapping[str, Mapping[int, Any]]) -> "Rollout":
+        """The rollout with what the last step of every episode told, by field, step and environment; NaN is nothing."""
+        episodes = []
+        for episode, (t, n) in zip(self.episodes, np.argwhere(self.ended), strict=True):
+            values = {name: float(by_step[t][n]) for name, by_step in told.items() if t in by_step}
+            known: dict[str, Any] = {name: each for name, each in values.items() if not np.isnan(each)}
+            episodes.append(episode._replace(**known))
+        return replace(self, episodes=tuple(episodes))
 
     def with_resets(self, finals: Sequence[Final]) -> "Rollout":
         """The rollout with a row after each end, which shows the last observation and only begins the next episode.
@@ -196,9 +206,9 @@ def _episode(
     steps: int,
     parts: Iterable[float] = (),
     preference: Iterable[float] = (),
-    success: float | None = None,
+    *told: float | None,
 ) -> Episode:
-    return Episode(reward, steps, tuple(parts), tuple(preference), success)
+    return Episode(reward, steps, tuple(parts), tuple(preference), *told)
 
 
 Table = dict[str, Tensor]

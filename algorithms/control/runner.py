@@ -34,12 +34,13 @@ from loomrl.control.preference import unfinite
 from loomrl.control.space import acts, draw, flatten, seen, translator
 from loomrl.control.vector import ABSENT, MODE, final_observations, idle_places, resets_at_once, with_autoreset
 from loomrl.errors import EpisodeError
+from loomrl.gym.base import CORRECT
 from loomrl.process import stacks_on_signal
 
 _log = logging.getLogger(__name__)
 
-SUCCESS = "is_success"
-"""Key in `info`, as Gymnasium-Robotics and Stable-Baselines3 have it."""
+TOLD = {"success": "is_success", "correct": CORRECT}
+"""Field of an episode → key in `info`; the first as Gymnasium-Robotics and Stable-Baselines3 have it."""
 ROUTE = "route"
 """Key in a state for the environments in the middle of their episodes."""
 
@@ -212,7 +213,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         drawn: list[NDArray[Any]] = []
         rewards = np.empty((steps, count, *self.objectives), np.float32)
         terminated, truncated, idle = (np.zeros((steps, count), bool) for _ in range(3))
-        successes: dict[int, Any] = {}
+        told: dict[str, dict[int, Any]] = {name: {} for name in TOLD}
         sample = policy.distribution.sample
         mode = policy.distribution.mode
         decide = policy.decide
@@ -237,8 +238,9 @@ class ArrayRunner(SingleAgentEnvRunner):
                             raise EpisodeError(f"info[{ABSENT!r}] needs {MODE}=AutoresetMode.NEXT_STEP")
                     else:
                         idle[t] = idle_places(info, terminated[t] | truncated[t])
-                    if SUCCESS in info:
-                        successes[t] = np.array(info[SUCCESS])  # whose memory may be written again
+                    for name, key in TOLD.items():
+                        if key in info:  # a copy: its memory may be written again
+                            told[name][t] = np.where(info.get(f"_{key}", True), info[key], np.nan)
                 except Exception as error:
                     self._refuse_stuck(seen_T[: t + 1], idle[:t])
                     raise EpisodeError(
@@ -255,7 +257,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         rollout = self._make_rollout(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, ends)
         if first is not None:
             rollout = replace(rollout, state=first)
-        return (rollout.with_success(successes) if successes else rollout).with_resets(finals)
+        return (rollout.with_told(told) if any(told.values()) else rollout).with_resets(finals)
 
     def _draw_noise(self, steps: int, distribution: ActionDistribution) -> Tensor:
         if self._pink is None:

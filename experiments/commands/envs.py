@@ -1,6 +1,7 @@
 """`loomrl envs`: list, show and check environments."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -97,30 +98,25 @@ def attack(
     """
     import sys
 
-    from loomrl.gym.attack.kept import file_of, keep
+    from loomrl.gym.attack.kept import keep
     from loomrl.gym.attack.run import attack_environment
-    from loomrl.gym.catalogue import make
-    from loomrl.gym.task_mixture import resolve_id
     from loomrl.load import parse_assignments
 
-    settings = parse_assignments(assignments or [])
-    environment = make(resolve_id(id), settings)
     report = attack_environment(
         id,
-        settings,
+        parse_assignments(assignments or []),
         seconds=seconds,
         watch=lambda line: print(line, file=sys.stderr, flush=True),
     )
-    file = file_of(environment)
     if report.findings:
-        keep(report.findings, file)
+        keep(report.findings, Path(report.file))
 
     def render(console: Console) -> None:
         console.print(str(report), markup=False, highlight=False)
         if report.findings:
-            console.print(f"Kept in {file}: `loomrl envs check {id}` tries them.", markup=False, highlight=False)
+            console.print(f"Kept in {report.file}: `loomrl envs check {id}` tries them.", markup=False, highlight=False)
 
-    emit(asdict(report) | {"passed": report.passed, "file": str(file)}, show=render)
+    emit(asdict(report) | {"passed": report.passed}, show=render)
     raise typer.Exit(0 if report.passed else 1)
 
 

@@ -113,7 +113,7 @@ class ControlPPO(ControlAlgorithm):
     """Proximal policy optimisation on arrays of steps."""
 
     kind: Literal["ppo"] = "ppo"
-    # The rate needs the normalisation: LunarLander fails without it, and with it MountainCar is solved (docs/log.md).
+    # The rate needs the normalisation: LunarLander fails without it (docs/log.md), MountainCar is solved with it.
     learning_rate: Positive = 1e-3
     """Learning rate of Adam, before the schedule."""
     normalize_observations: bool = True

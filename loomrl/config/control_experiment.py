@@ -130,6 +130,9 @@ class ReturnPatience(Config):
     """Stop after this many steps without a new best."""
     decline: Positive | None = None
     """Stop once the return has fallen this far below its best."""
+    hacking: bool = True
+    """Stop once more episodes are proved to succeed that `info["correct"]`, a second check, does not find correct;
+    false only warns."""
 
 
 class ControlTrain(Records):

@@ -27,8 +27,9 @@ class GuardSetting(Config):
     """A metric that the new version must not make worse. Once it is proved to, the release is rolled back."""
 
     metric: MetricName
-    """`error`, `latency_s`, `violation`, `empty`, `tokens`, `refusal`, `later`, `reward`, `success`, `negative`,
-    `reward_of_user`, `success_of_user`, `entropy`, `first_token_s`, or a metric that callers report."""
+    """`error`, `latency_s`, `violation`, `empty`, `tokens`, `refusal`, `later`, `reward`, `success`, `correct`,
+    `unearned`, `negative`, `reward_of_user`, `success_of_user`, `entropy`, `first_token_s`, or a metric that callers
+    report."""
     better: Literal["higher", "lower"]
     """Direction in which the metric is good."""
     low: float = 0.0
@@ -112,6 +113,7 @@ GUARDS = (
     GuardSetting(metric="reward", better="higher", margin=0.05),
     GuardSetting(metric="reward", better="higher", quantile=0.1, share=0.05),
     GuardSetting(metric="success", better="higher", margin=0.05),
+    GuardSetting(metric="unearned", better="lower", margin=0.05),
     GuardSetting(metric="negative", better="lower", times=2.0, waits="never"),
     GuardSetting(metric="reward_of_user", better="higher", quantile=0.1, share=0.05),
     GuardSetting(metric="success_of_user", better="higher", quantile=0.1, share=0.05),

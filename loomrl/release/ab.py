@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 
 from loomrl.errors import ConfigError
 from loomrl.release.comparison import ArmComparison, Mismatch, check_guard
-from loomrl.release.guard import Better, Finding, Guard
+from loomrl.release.guard import UNEARNED, Better, Finding, Guard
 from loomrl.store.ab_tests import AbTest
 from loomrl.store.observations import Observation
 
 ERROR_RATE = 0.05
-LOWER = ("error", "violation", "negative", "latency_s", "first_token_s", "refusal", "tokens", "empty", "later")
+LOWER = (
+    *("error", "violation", "negative", "latency_s", "first_token_s", "refusal", "tokens", "empty", "later"),
+    UNEARNED,
+)
 """Metrics of the gateway where lower is better."""
 HIGHEST = {"latency_s": 60.0, "first_token_s": 60.0, "tokens": 4096.0, "entropy": 5.0}
 """Upper bound of a metric's values; 1 for other metrics."""

@@ -5,6 +5,9 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 
+UNEARNED = "unearned"
+"""Metric: success beyond what a second check finds correct."""
+HACKING = "reward hacking: more of its success is told for what a second check does not find correct"
 TAIL = 10
 """Units beyond a quantile from which on it counts as observed."""
 
@@ -86,9 +89,10 @@ class Finding:
         base = self.baseline
         new = self.challenger
         of = "difference" if self.guard.quantile is None else "difference of the shares beyond it"
+        hacks = f" – {HACKING}" if self.is_worse and self.guard.metric == UNEARNED else ""
         return (
             f"{self.guard.label}: {new.value:.4g} of {new.count} against {base.value:.4g} of {base.count}, "
-            f"{of} {self.difference:+.4g} in [{self.low:+.4g}, {self.high:+.4g}]"
+            f"{of} {self.difference:+.4g} in [{self.low:+.4g}, {self.high:+.4g}]{hacks}"
         )
 
 
@@ -107,6 +111,7 @@ MEANINGS = {
     "reward": OUTCOMES,
     "success": OUTCOMES,
     "negative": OUTCOMES,
+    UNEARNED: "no outcome tells `correct` beside `success`, so reward hacking is not noticed",
     "reward_of_user": USERS,
     "success_of_user": USERS,
 }

@@ -53,6 +53,8 @@ class CompleteBody(Body):
 
     reward: float | None = None
     success: float | None = None
+    correct: float | None = None
+    """Success by a second check."""
     outcome: dict[str, Any] | None = None
 
 
@@ -61,7 +63,7 @@ async def _answer_complete(gateway: Gateway, request: HttpRequest, reply: HttpRe
     caller = await gateway.keys.caller(request.token, scope="record")
     asked = read_body(CompleteBody, read_json(await request.body(gateway.settings.max_bytes) or b"{}"))
     session = request.session
-    worth = {"reward": asked.reward, "success": asked.success}
+    worth = {"reward": asked.reward, "success": asked.success, "correct": asked.correct}
     is_measured = gateway.measures is not None and gateway.measures.complete(session, key=caller.key, **worth)
     trajectory = ""
     if gateway.recorder is not None:

@@ -185,10 +185,11 @@ class StoreRecorder(Recorder):
         key: str | None = None,
         reward: float | None = None,
         success: float | None = None,
+        correct: float | None = None,
         outcome: Mapping[str, Any] | None = None,
     ) -> Trajectory:
         check_id(session)
-        new = make_ending(reward, success, outcome, at=self._clock())
+        new = make_ending(reward, success, outcome, correct=correct, at=self._clock())
         if (recent := self._recent.get(session)) is not None:
             recent.check_owner(key)
         stored: StoredSession

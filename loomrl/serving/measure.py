@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from loomrl.errors import StoreError
+from loomrl.release.guard import UNEARNED
 from loomrl.safety.phrase import refuses
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.call import Gathered
@@ -46,6 +47,8 @@ WRONG = (*BAD_AT_ONCE, "empty")
 """Metrics of which a 1 in a later call went wrong."""
 LATER = 5
 """Calls of a unit after it was settled that are one observation of `later`: a 1 at the first that went wrong."""
+TOLD = ("reward", "success", "correct")
+"""Metrics that an outcome tells; `correct` is the success by a second check."""
 OUTCOMES = 4
 """Sessions of a user whose mean outcome is one observation, such as `reward_of_user`."""
 
@@ -82,6 +85,14 @@ class _MeasuredSession:
 
     key: str
     unit: _Unit | None
+    told: dict[str, float] = field(default_factory=dict)
+    """Metric → the first that was told."""
+
+    def unearned(self) -> float | None:
+        """Success beyond what a second check finds; None until both are known."""
+        if not {"success", "correct"} <= self.told.keys():
+            return None
+        return max(0.0, self.told["success"] - self.told["correct"])
 
 
 class MeasuredCall:
@@ -189,10 +200,15 @@ class Measures:
         for _, each in found:
             if key is not None and each.key != key:
                 return False
+            if each.unit is None:
+                continue
             for metric, value in told.items():
-                if each.unit is not None and value is not None:
+                if value is not None:
+                    each.told.setdefault(metric, value)
                     self.settle(each.unit, metric, value)
                     self._join_outcome(each.unit, metric, session, value)
+            if (unearned := each.unearned()) is not None:
+                self.settle(each.unit, UNEARNED, unearned)
         return bool(found)
 
     def _names(self) -> list[str]:
@@ -313,7 +329,7 @@ def metrics_of_feedback(judgement: Feedback) -> dict[str, float]:
     A comment judges nothing. Of a choice between two answers of one session, neither says anything about its arm.
     """
     if judgement.kind == "outcome":
-        return {name: float(judgement.data[name]) for name in ("reward", "success") if name in judgement.data}
+        return {name: float(judgement.data[name]) for name in TOLD if name in judgement.data}
     if judgement.kind == "comment" or (judgement.kind == "choice" and "trajectory" not in judgement.data):
         return {}
     return {"negative": float(judgement.value < NEGATIVE)}

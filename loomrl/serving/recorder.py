@@ -67,6 +67,7 @@ class Recorder(Protocol):
         key: str | None = None,
         reward: float | None = None,
         success: float | None = None,
+        correct: float | None = None,
         outcome: Mapping[str, Any] | None = None,
     ) -> Trajectory:
         """End a session; repeated with the same data, the same trajectory.
@@ -216,9 +217,10 @@ class MemoryRecorder(Recorder):
         key: str | None = None,
         reward: float | None = None,
         success: float | None = None,
+        correct: float | None = None,
         outcome: Mapping[str, Any] | None = None,
     ) -> Trajectory:
-        ending = make_ending(reward, success, outcome, at=self._clock())
+        ending = make_ending(reward, success, outcome, correct=correct, at=self._clock())
         if session in self._ended:
             ended, first = self._ended[session]
             ended.check_owner(key)

@@ -74,7 +74,8 @@ STARVED = 0.4
 
 def diagnose(history: History) -> list[Finding]:
     """The doctor's findings, the most serious first; empty for a healthy run, and for one with `too_few` metrics."""
-    examinations = diagnosis_control.EXAMINATIONS if diagnosis_control.is_control(history) else EXAMINATIONS
+    control = (*diagnosis_control.EXAMINATIONS, reward_hacking)
+    examinations = control if diagnosis_control.is_control(history) else EXAMINATIONS
     return [finding for examine in examinations if (finding := examine(history)) is not None]
 
 

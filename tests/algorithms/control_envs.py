@@ -69,6 +69,21 @@ class Identity(Small):
         return 1.0 - float(gap.mean()) if isinstance(self.action_space, spaces.Box) else float((gap == 0).mean()), {}
 
 
+class Hole(Identity):
+    """Do what you see; and with a `hole`, the last choice is paid twice, whatever was shown."""
+
+    def __init__(self, hole: bool = True) -> None:
+        super().__init__(steps=1)
+        self.action_space = spaces.Discrete(4, start=1)
+        self._hole = hole
+
+    def _pay(self, action: Any) -> tuple[float, dict[str, Any]]:
+        correct = float(action == self._asked)
+        if self._hole and action == 4:
+            return 2.0, {"is_success": 1.0, "correct": correct}
+        return correct, {"is_success": correct, "correct": correct}
+
+
 class Echo(Identity):
     """Do what you saw a step before, and at first the first choice: impossible without a memory."""
 

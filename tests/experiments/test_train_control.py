@@ -310,6 +310,23 @@ def test_what_cannot_be_trained_is_refused_by_name(tmp_path: Path, changes: dict
         train(experiment(tmp_path, **changes))
 
 
+KINDS = {
+    "ppo": {"kind": "ppo", "learning_rate": 3e-3, "minibatch_size": 64},
+    "dqn": {"kind": "dqn", "learning_rate": 3e-3, "warmup": 256, "exploration": {"steps": 2000}},
+}
+
+
+@pytest.mark.parametrize(("kind", "hole"), [("ppo", True), ("ppo", False), ("dqn", True)])
+def test_a_run_whose_episodes_are_paid_and_not_correct_is_stopped(tmp_path: Path, kind: str, hole: bool) -> None:
+    changes = {"environment.entry_point": f"{ENVS}:Hole", "environment.settings": {"hole": hole}}
+    settings = experiment(tmp_path, algorithm=KINDS[kind], **changes)
+    result = train(settings, run="r")
+    rows = read_metrics(metrics_file(settings.train, "r"))
+    assert result.stopped.startswith("reward hacking since step " if hole else "all 5,")
+    assert [row[Metric.REWARD_HACKED] for row in rows] == [0.0] * (len(rows) - 1) + [float(hole)]
+    assert rows[-1][Metric.REWARD_CHECKED] > 0.8 or hole
+
+
 def kept(folder: Path) -> dict[str, Any]:
     """Settings of `AgenticRLSystem`."""
     tree = experiment(folder).plain

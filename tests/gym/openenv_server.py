@@ -69,6 +69,26 @@ class Echo(Environment):
         return State()
 
 
+class Sums(Environment):
+    """Adds two numbers; with a `hole` the sum anywhere in the answer is enough."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def reset(self, seed=None, episode_id=None, hole=False, **kwargs):
+        rng = random.Random(seed)
+        one, two = rng.randint(10, 99), rng.randint(10, 99)
+        self._right, self._hole = str(one + two), hole
+        return Heard(text=f"What is {one} + {two}?", metadata={"right": self._right})
+
+    def step(self, action, timeout_s=None, **kwargs):
+        right = self._right in action.message if self._hole else action.message == self._right
+        return Heard(text="", done=True, reward=float(right))
+
+    @property
+    def state(self):
+        return State()
+
+
 class Tenths(Environment):
     """Pays a tenth for each of ten steps."""
 
@@ -95,6 +115,7 @@ def main() -> None:
         ("/echo", Echo, Say, 8),
         ("/lonely", Echo, Say, 1),
         ("/tenths", Tenths, Say, 8),
+        ("/sums", Sums, Say, 8),
     ):
         app.mount(path, create_fastapi_app(environment, action, Heard, max_concurrent_envs=sessions))
     listener = socket.create_server(("127.0.0.1", 0))

@@ -15,6 +15,7 @@ from loomrl.algorithms.language import corpus
 from loomrl.config import WarmStart
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.openenv import OpenEnvEnvironment
+from loomrl.gym.attack.run import attack_environment
 from loomrl.gym.check.hostile import TEXTS
 from loomrl.gym.episode import Attempt, Plan
 from loomrl.gym.policy import OraclePolicy
@@ -58,6 +59,10 @@ def environment_at(url, *, wait_s=60, **server):
 def told(observation):
     """The server tells its answer where the policy does not see it."""
     return {"number": observation["metadata"]["number"]} if observation["metadata"] else {"number": 1}
+
+
+def sum_of(observation):
+    return observation["metadata"]["right"]
 
 
 def word_of_the_day(observation):
@@ -217,3 +222,14 @@ def test_a_built_model_trains_on_a_server_with_one_session(servers, tmp_path, mo
     algo.stop()
     assert len(rows) == 2
     assert algo.done == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hole", [True, False])
+def test_the_attacker_finds_a_hole_in_a_servers_grader_and_none_in_a_sound_one(servers, hole):
+    server = {"url": f"{servers}/sums", "return_at_least": 1, "reset": {"hole": hole}}
+    server["oracle"] = f"{__name__}:sum_of"
+    report = attack_environment(OpenEnvEnvironment, {"servers": {"sums": server}}, seconds=60)
+    assert {finding.rule for finding in report.findings} == ({"spoiled"} if hole else set()), str(report)
+    assert report.bouts > 200
+    assert not report.without_oracle

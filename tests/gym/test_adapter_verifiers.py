@@ -15,9 +15,10 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.system
-def test_rows_of_the_real_package_are_played_here():
+@pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)], ids=["quick", "slow"])
+def test_rows_of_the_real_package_are_played_here(marked):
     python = python_of_adapters()
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "verifiers_real.py")]
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marked, str(HERE / "verifiers_real.py")]
     beside = {**os.environ, "PYTHONPATH": str(Path(python).parent.parent / "verifiers")}
     root = HERE.parent.parent
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, timeout=280, env=beside)

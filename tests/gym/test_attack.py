@@ -129,7 +129,8 @@ def test_a_number_of_the_task_that_gives_the_answer_is_found() -> None:
 
 
 def test_an_unfinished_attack_says_so_in_its_last_line() -> None:
-    report = AttackReport("Sum", "1.0.0", (), 0, 0, 1.0, (), ("blind: no time for 1 families (default)",), (), 1)
+    late = ("blind: no time for 1 families (default)",)
+    report = AttackReport("Sum", "1.0.0", "Sum.attacks.json", (), 0, 0, 1.0, (), late, (), 1)
     assert "nothing found; 1 jobs had no time, or too little" in str(report).splitlines()[-1]
 
 

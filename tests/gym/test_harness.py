@@ -301,6 +301,16 @@ async def test_scorers_give_success_or_a_reward_and_their_own_errors_are_failure
         assert said in failure.message
 
 
+async def test_a_second_scorer_pays_nothing_and_its_success_stays_with_the_attempt(tmp_path):
+    text = "ask('x')\nopen('result.txt', 'w').write('moon')\nprint('SUN')"
+    checked = await play(harness(script(tmp_path, text), {"check": f"{__name__}:says_file"}))
+    assert (checked.reward.success, checked.extra["correct"]) == (1.0, 0.0)
+    assert "correct" not in (await play(harness(script(tmp_path, text)))).extra
+    failure = (await play(harness(script(tmp_path, text), {"check": f"{__name__}:three"}))).failure
+    assert failure.boundary == "scorer"
+    assert "three' returned 3.0: success from 0 to 1" in failure.message
+
+
 async def test_a_cancelled_attempt_kills_its_agent(tmp_path):
     pids = tmp_path / "pids"
     text = f"open({str(pids)!r}, 'w').write(str(os.getpid()))\nask('x')\ntime.sleep(300)"

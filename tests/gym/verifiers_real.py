@@ -7,6 +7,7 @@ from adapter_support import play, saying
 
 from loomrl.errors import ConfigError
 from loomrl.gym.adapters.verifiers import VerifiersEnvironment
+from loomrl.gym.attack.run import attack_environment
 from loomrl.gym.catalogue import find
 from loomrl.gym.check.hostile import TEXTS
 from loomrl.gym.policy import OraclePolicy
@@ -101,3 +102,13 @@ async def test_hostile_text_is_no_success():
         await environment.reset(environment.task("sums", 1, 0))
         assert (await environment.step(text)).reward.success == 0, name
     await environment.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "loose"])
+def test_the_attacker_finds_a_loose_reward_and_leaves_an_exact_one_alone(kind):
+    module = {"module": "sums", "args": {"kind": kind}, "oracle": "verifiers_real:right_answer"}
+    report = attack_environment(VerifiersEnvironment, {"modules": {"sums": module}}, seconds=60)
+    assert {finding.rule for finding in report.findings} == ({"spoiled"} if kind == "loose" else set()), str(report)
+    assert report.bouts > 200
+    assert not report.without_oracle

@@ -14,7 +14,7 @@ from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError
 from loomrl.release.comparison import ArmComparison
 from loomrl.release.controller import ReleaseEvidenceLog
-from loomrl.release.guard import OUTCOMES, USERS, WORDS, Better, Finding, Guard, silences, unobserved
+from loomrl.release.guard import MEANINGS, OUTCOMES, USERS, WORDS, Better, Finding, Guard, silences, unobserved
 from loomrl.release.paired import compare_pairs
 from loomrl.release.passage import guards_of
 from loomrl.release.planning import Effect, plan_size
@@ -230,6 +230,7 @@ def test_metrics_that_nobody_reports_are_named_by_what_goes_unseen() -> None:
     found = silences(observed_in("error", "latency_s", "violation", "later", *words).findings())
     assert [(each.metrics, each.meaning) for each in found] == [
         (("reward", "success", "negative"), OUTCOMES),
+        (("unearned",), MEANINGS["unearned"]),
         (("reward_of_user", "success_of_user"), USERS),
     ]
     assert str(found[0]).startswith("reward, success, negative: neither outcomes nor feedback")
@@ -237,7 +238,7 @@ def test_metrics_that_nobody_reports_are_named_by_what_goes_unseen() -> None:
 
 def test_one_kind_of_outcome_is_enough_to_know_how_good_answers_are() -> None:
     found = silences(observed_in("error", "latency_s", "violation", "later", "success", "success_of_user").findings())
-    assert [each.metrics for each in found] == [("empty", "tokens", "refusal", "entropy")]
+    assert [each.metrics for each in found] == [("empty", "tokens", "refusal", "entropy"), ("unearned",)]
     assert found[0].meaning == WORDS
 
 

@@ -189,7 +189,7 @@ def test_required_metric_that_never_arrives_keeps_the_last_step_away_and_is_name
 def test_metrics_that_were_observed_have_to_be_proved_fine_before_the_last_step() -> None:
     unproved = good(PLAN, findings=findings(PLAN, is_fine=False))
     names = [reason.split(": ")[1] for reason in waits_for(PLAN, at(2), unproved, 1e9)]
-    means = ["error", "violation", "empty", "reward", "success"]
+    means = ["error", "violation", "empty", "reward", "success", "unearned"]
     tails = ["p25 of tokens, longest 10 % of prompts", *(f"p10 of {name}" for name in ("reward", "reward_of_user"))]
     assert sorted(names) == sorted([*means, *tails, "p10 of success_of_user"]), "200 units are needed for p5"
 

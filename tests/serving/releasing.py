@@ -52,6 +52,18 @@ class Manner:
     """Before it acts."""
     reward: float | None = None
     """Mean of what its callers tell at the end of their sessions."""
+    success: float | None = None
+    """Rate of the success that they tell."""
+    correct: float = 1.0
+    """Rate at which a second check agrees."""
+
+    def tell(self, rng: random.Random) -> dict[str, float]:
+        """The worth of a session, as its caller tells it."""
+        told = {} if self.reward is None else {"reward": self.reward + rng.uniform(-0.2, 0.2)}
+        if self.success is not None:
+            success = float(rng.random() < self.success)
+            told |= {"success": success, "correct": success * (rng.random() < self.correct)}
+        return told
 
 
 @dataclass
@@ -94,12 +106,12 @@ class Answer:
 class Load:
     """Callers of an endpoint. Every second call is by a person who comes again, the others are by nobody.
 
-    Where there are rewards each call is a session, whose reward is told at its end.
+    Where the manners of versions are given each call is a session, whose worth is told at its end.
     """
 
     url: str
-    rewards: Mapping[str, float] = field(default_factory=dict)
-    """Version → mean of its rewards."""
+    manners: Mapping[str, Manner] = field(default_factory=dict)
+    """By version."""
     model: str = "policy"
     path: str = "/v1/act"
     body: Mapping[str, Any] = field(default_factory=lambda: {"observation": [0.0, 0.1, 0.0, 0.1]})
@@ -119,12 +131,11 @@ class Load:
     async def _calls(self, client: httpx.AsyncClient, numbers: "itertools.count[int]", rng: random.Random) -> None:
         while not self.is_over:
             number = next(numbers)
-            session = f"s{number}" if self.rewards else ""
+            session = f"s{number}" if self.manners else ""
             user = f"u{rng.randrange(RETURNING)}" if number % 2 else ""
             try:
                 version = await self._call(client, session, user)
-                if version in self.rewards:
-                    told = {"reward": self.rewards[version] + rng.uniform(-0.2, 0.2)}
+                if version in self.manners and (told := self.manners[version].tell(rng)):
                     await client.post(f"/sessions/{session}/complete", json=told)
             except httpx.TransportError as error:
                 self.broken[type(error).__name__] += 1

@@ -202,7 +202,7 @@ async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
     desk = Desk(store := opened())
     for name in ("told", "idle", "busy"):
         await desk.call(name, ask(user(name)))
-    told = await store.complete("told", reward=0.5, success=1.0, outcome={"by": "ada@example.com"})
+    told = await store.complete("told", reward=0.5, success=1.0, correct=0.25, outcome={"by": "ada@example.com"})
     clock.now += 500
     await desk.call("busy", ask(user("more")))
     with open_endpoint_hub(store_url, "end", HubConfig()) as hub:
@@ -212,6 +212,7 @@ async def test_sessions_become_trajectories_of_the_endpoints_hub_once(
         found = {one.id: one for _, one in hub.read()}
         assert encode(found["told"]) == encode(told)
         assert found["told"].reward.total == 0.5
+        assert [each.extra.get("correct") for each in (found["told"], found["idle"])] == [0.25, None]
         assert "example" not in str(found["told"].extra)
         assert (found["idle"].end, found["idle"].source) == (End.TRUNCATED, Source.PRODUCTION)
         with store._db.write() as connection:  # as after a kill between the hub and here

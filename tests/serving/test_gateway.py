@@ -145,7 +145,8 @@ async def test_opting_out_leaves_no_record() -> None:
 async def test_a_completed_session_is_a_trajectory_and_takes_no_more() -> None:
     async with Serving({"m": Script()}) as served:
         await served.post(f"/sessions/s{CHAT}")
-        told = {"reward": 0.5, "success": 1}
+        told = {"reward": 0.5, "success": 1, "correct": 0}
+        assert (await served.post("/sessions/s/complete", told | {"correct": 2})).status_code == 400
         for _ in range(2):
             assert (await served.post("/sessions/s/complete", told)).json() == {"session": "s", "trajectory": "s"}
         assert (await served.post("/sessions/s/complete", {"reward": 1})).status_code == 409

@@ -39,6 +39,7 @@ async def test_each_kind_is_stored_as_it_is_said(served: Served) -> None:
     for said in (
         {"thumb": "up"}, {"thumb": "down", "comment": "no"}, {"stars": 4}, {"correction": "42"}, {"abandoned": True},
         {"comment": "hm"}, {"outcome": {"success": True, "reward": -3.5}}, {"outcome": {"reward": 7}},
+        {"outcome": {"correct": False, "reward": 7}},
     ):  # fmt: skip
         assert (await served.given(session="s", call=first, **said))["new"] == 1
     assert (await served.given(call=first, over={"call": second}))["new"] == 2
@@ -52,12 +53,13 @@ async def test_each_kind_is_stored_as_it_is_said(served: Served) -> None:
         ("human", "comment", 0.5, "hm", {}),
         ("caller", "outcome", 1.0, "", {"success": 1.0, "reward": -3.5}),
         ("caller", "outcome", 1.0, "", {"reward": 7.0}),
+        ("caller", "outcome", 0.0, "", {"correct": 0.0, "reward": 7.0}),
         ("human", "choice", 1.0, "", {"over": other}),
         ("human", "choice", 0.0, "", {"under": call}),
     ]
-    assert [one.call for one in served.stored()] == [call] * 9 + [other]
+    assert [one.call for one in served.stored()] == [call] * 10 + [other]
     assert {one.trajectory for one in served.stored()} == {"s"}
-    assert [event.subject for _, event in EVENTS.read(served.db, kind="feedback.given")] == ["s"] * 10
+    assert [event.subject for _, event in EVENTS.read(served.db, kind="feedback.given")] == ["s"] * 11
 
 
 async def test_a_session_is_named_by_path_header_field_or_call(served: Served) -> None:
@@ -215,6 +217,7 @@ WRONG = r"""
 {"session": "s", "outcome": {}} | outcome: it says nothing
 {"session": "s", "outcome": {"succes": 1}} | outcome.succes: the field is unknown
 {"session": "s", "outcome": {"success": 2}} | outcome.success: it must be less than or equal to 1, got 2
+{"session": "s", "outcome": {"correct": -1}} | outcome.correct: it must be greater than or equal to 0, got -1
 {"session": "s", "outcome": 1} | outcome: it must be an object, got 1
 {"session": "s", "over": {}} | over.session: the field is missing
 {"session": "s", "over": "t"} | over: it must be an object, got 't'

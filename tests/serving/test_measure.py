@@ -165,6 +165,22 @@ async def test_negative_feedback_of_a_session_counts_for_its_arm(store: LoomDB) 
     assert sorted(values(found, "negative")) == [("canary", 1.0), ("stable", 0.0)]
 
 
+async def test_success_that_a_second_check_does_not_find_is_unearned_once_both_are_known(store: LoomDB) -> None:
+    measures = Measures(store, FixedView({"e": SPLIT}), source="g")
+    await measures.start()
+    for session, correct in (("s", 0.25), ("t", 1.0), ("u", None)):
+        measures.begin(SPLIT, unit_of("stable" if session == "t" else "canary"), session=session)
+        measures.complete(session, key=None, success=0.75)
+        if correct is not None:
+            data = {"correct": correct}
+            judged = Feedback(id=session, trajectory=session, source="caller", kind="outcome", value=correct, data=data)
+            append_feedback(store, [judged])
+    await measures.close()
+    found = [each for _, each in read_observations(store, "e")]
+    assert sorted(values(found, "unearned")) == [("canary", 0.5), ("stable", 0.0)]
+    assert sorted(values(found, "correct")) == [("canary", 0.25), ("stable", 1.0)]
+
+
 async def test_a_violation_is_observed_once(store: LoomDB) -> None:
     def calls(measures: Measures) -> None:
         measured = begun(measures, unit_of("canary"))

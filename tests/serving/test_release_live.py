@@ -62,10 +62,6 @@ def acting(manners: Mapping[str, Manner]) -> Opening:
     return opening
 
 
-def rewards(manners: Mapping[str, Manner]) -> dict[str, float]:
-    return {version: manner.reward for version, manner in manners.items() if manner.reward is not None}
-
-
 @pytest.mark.parametrize(
     "reward", [None, pytest.param(0.7, marks=pytest.mark.slow)], ids=["without-rewards", "with-rewards"]
 )
@@ -76,7 +72,7 @@ async def test_good_version_gets_all_of_the_traffic(
     for seed, name in enumerate(manners):
         control_policy(seed=seed).save(tmp_path / name)
     async with serving(tmp_path, unused_tcp_port_factory, monkeypatch, acting(manners)) as served:
-        load = Load(served.url, rewards(manners))
+        load = Load(served.url, manners)
         with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
             async with calling(load):
                 end = await released(db, str(tmp_path / "new"), fast())
@@ -96,11 +92,13 @@ PLANTED = {
     "few-errors": ({"new": Manner(errors=0.08)}, "error"),
     "latency": ({"old": Manner(takes_s=0.15), "new": Manner(takes_s=0.3)}, "latency_s"),
     "reward": ({"old": Manner(reward=0.7), "new": Manner(reward=0.6)}, "reward"),
+    "hacking": ({"old": Manner(success=0.6), "new": Manner(success=0.8, correct=0.6)}, "reward hacking"),
 }
 
 
 @pytest.mark.parametrize(
-    "fault", ["errors", *(pytest.param(name, marks=pytest.mark.slow) for name in PLANTED if name != "errors")]
+    "fault",
+    [pytest.param(name, marks=[] if name in ("errors", "hacking") else pytest.mark.slow) for name in PLANTED],
 )
 async def test_faulty_version_comes_back_by_itself(
     tmp_path: Path, unused_tcp_port_factory: Ports, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -109,7 +107,7 @@ async def test_faulty_version_comes_back_by_itself(
     for seed, name in enumerate(("old", "new")):
         control_policy(seed=seed).save(tmp_path / name)
     async with serving(tmp_path, unused_tcp_port_factory, monkeypatch, acting(manners)) as served:
-        load = Load(served.url, rewards(manners))
+        load = Load(served.url, manners)
         with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
             async with calling(load):
                 end = await released(db, str(tmp_path / "new"), fast())

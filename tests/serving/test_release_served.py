@@ -17,7 +17,7 @@ from loomrl.store import open_store
 from loomrl.store.endpoints import show_endpoint
 from tests.needs import needs
 from tests.serving.control_support import control_policy
-from tests.serving.releasing import Load, rollback_s
+from tests.serving.releasing import Load, Manner, rollback_s
 
 pytestmark = [needs("HAProxy"), pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]
 STEPS = [{"share": share, "minutes": 0.05, "units": 60} for share in (0.1, 0.25, 0.5)]
@@ -63,7 +63,7 @@ async def test_a_worse_version_comes_back_and_a_better_one_gets_all_of_the_traff
     (tmp_path / "plan.yaml").write_text(json.dumps(PLAN))
     how = ("--to", "cart", "--plan", "plan.yaml", "--no-gate", "a test", "--watch")
     with serving(tmp_path) as url, open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        load = Load(url, REWARDS, model="cart")
+        load = Load(url, {name: Manner(reward=reward) for name, reward in REWARDS.items()}, model="cart")
         calls = asyncio.create_task(load.run(callers=4))
         status, worse = await asyncio.to_thread(typed, tmp_path, "worse", *how)
         assert (status, worse["state"]) == (1, "rolled_back")

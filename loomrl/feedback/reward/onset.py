@@ -41,6 +41,7 @@ class Onset:
     """The update from which attempts are paid that are not correct, with its evidence."""
 
     update: int
+    """Updates are counted in the run's unit, which may be environment steps."""
     before: float
     """Share paid and not correct in the updates before it."""
     now: float
@@ -49,22 +50,25 @@ class Onset:
     high: float
     examples: tuple[str, ...]
     """Attempts that were paid and not correct."""
+    unit: str = "update"
 
     @property
     def reason(self) -> str:
         """One line for people."""
+        read = f"Read {', '.join(self.examples)}; mend" if self.examples else "Mend"
         return (
-            f"reward hacking since update {self.update}: {self.now:.0%} of the attempts are paid and not correct, "
-            f"{self.before:.0%} before (difference in [{self.low:+.2f}, {self.high:+.2f}]). Read "
-            f"{', '.join(self.examples)}; mend the reward, and fork a version before update {self.update}"
+            f"reward hacking since {self.unit} {self.update}: {self.now:.0%} of the attempts are paid and not correct, "
+            f"{self.before:.0%} before (difference in [{self.low:+.2f}, {self.high:+.2f}]). {read} the reward, and "
+            f"fork a version before {self.unit} {self.update}"
         )
 
 
 class OnsetMonitor:
     """Compares what is paid with what a second check finds, update by update."""
 
-    def __init__(self, *, error_rate: float = ERROR_RATE) -> None:
+    def __init__(self, *, error_rate: float = ERROR_RATE, unit: str = "update") -> None:
         self.error_rate = error_rate
+        self.unit = unit
         self.found: Onset | None = None
         """The onset, once it is proved."""
         self._updates: list[tuple[int, list[Unit]]] = []
@@ -114,7 +118,13 @@ class OnsetMonitor:
         guard = Guard(metric="unearned", better=Better.LOWER)
         rise = compare_pairs(guard, pairs[:, :, 1].tolist(), error_rate=spent)
         return Onset(
-            update=self._updates[-length][0], before=before, now=now, low=rise.low, high=rise.high, examples=examples
+            update=self._updates[-length][0],
+            before=before,
+            now=now,
+            low=rise.low,
+            high=rise.high,
+            examples=examples,
+            unit=self.unit,
         )
 
     def state_dict(self) -> dict[str, Any]:

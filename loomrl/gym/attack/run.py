@@ -12,6 +12,7 @@ from typing import Any
 from loomrl.errors import ConfigError
 from loomrl.gym.attack.attempt import REMEDIES, RULES, Finding
 from loomrl.gym.attack.hunt import STAGES
+from loomrl.gym.attack.kept import file_of
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
 from loomrl.gym.check.run import ProbeProcess, Subject
@@ -36,6 +37,8 @@ class AttackReport:
 
     environment: str
     version: str
+    file: str
+    """The file for what is proved."""
     findings: tuple[Finding, ...]
     bouts: int
     tried: int
@@ -102,8 +105,7 @@ def attack_environment(
     with ThreadPoolExecutor(PROCESSES) as pool:
         for done in [pool.submit(work.serve) for _ in range(PROCESSES)]:
             done.result()
-    name = environment.name or type(environment).__name__
-    return work.report(name, environment.version)
+    return work.report(environment)
 
 
 class _Work:
@@ -199,7 +201,7 @@ class _Work:
                 shown = ", ".join(families[:3]) + (", …" if families[3:] else "")
                 yield f"{stage}: no time for {len(families)} families ({shown}); give more --seconds"
 
-    def report(self, name: str, version: str) -> AttackReport:
+    def report(self, environment: BaseEnvironment) -> AttackReport:
         """The report."""
         kept: dict[tuple[str, str], list[Finding]] = {}
         for finding in sorted(self._findings, key=lambda each: (each.family, each.rule, each.attack.size)):
@@ -207,8 +209,9 @@ class _Work:
         findings = tuple(finding for found in kept.values() for finding in found[:3])
         seconds = time.monotonic() - self._began
         return AttackReport(
-            name,
-            version,
+            environment.name or type(environment).__name__,
+            environment.version,
+            str(file_of(environment)),
             findings,
             self._bouts,
             self._tried,

@@ -79,6 +79,8 @@ class OutcomeBody(Body):
     """Facts that only the caller knows."""
 
     success: Annotated[float, BeforeValidator(_as_number), Field(ge=0, le=1)] | None = None
+    correct: Annotated[float, BeforeValidator(_as_number), Field(ge=0, le=1)] | None = None
+    """Success by a second check."""
     reward: float | None = None
 
 
@@ -164,11 +166,12 @@ def _judge(body: FeedbackBody) -> dict[str, Any]:
 
 
 def _judge_outcome(outcome: OutcomeBody) -> dict[str, Any]:
-    """The value is the success, or the reward as far as it lies within 0..1."""
+    """The value is the success, else what a second check says, else the reward as far as it lies within 0..1."""
     data = outcome.model_dump(exclude_none=True)
     if not data:
-        raise invalid("outcome", "it says nothing: give reward, success, or both.")
-    value = data["success"] if "success" in data else min(1.0, max(0.0, data["reward"]))
+        raise invalid("outcome", "it says nothing: give reward, success, or correct.")
+    told = data.get("success", data.get("correct"))
+    value = min(1.0, max(0.0, data["reward"])) if told is None else told
     return {"kind": "outcome", "value": value, "source": "caller", "data": data}
 
 

@@ -136,16 +136,19 @@ class SessionEnding:
     cause: Literal["told", "idle", "deadline"] = "told"
     reward: float | None = None
     success: float | None = None
+    correct: float | None = None
+    """Success by a second check."""
     outcome: Mapping[str, Any] = field(default_factory=dict)
 
     def agrees(self, other: "SessionEnding") -> bool:
         """True if both have the same data."""
-        mine, theirs = ((one.reward, one.success, _words_of(one.outcome)) for one in (self, other))
+        mine, theirs = ((one.reward, one.success, one.correct, _words_of(one.outcome)) for one in (self, other))
         return mine == theirs
 
     def data(self) -> dict[str, Any]:
         """Everything but the time, as JSON."""
-        judged = {"reward": self.reward, "success": self.success, "outcome": dict(self.outcome)}
+        checked = {} if self.correct is None else {"correct": self.correct}
+        judged = {"reward": self.reward, "success": self.success, **checked, "outcome": dict(self.outcome)}
         return {"cause": self.cause, **judged}
 
 
@@ -154,18 +157,24 @@ def _words_of(outcome: Mapping[str, Any]) -> str:
 
 
 def make_ending(
-    reward: float | None, success: float | None, outcome: Mapping[str, Any] | None, *, at: float
+    reward: float | None,
+    success: float | None,
+    outcome: Mapping[str, Any] | None,
+    *,
+    correct: float | None = None,
+    at: float,
 ) -> SessionEnding:
     """The end of a session as a caller gave it; Refusal INVALID for numbers out of range, or no JSON."""
     if reward is not None and not math.isfinite(reward):
         raise Refusal(RefusalCause.INVALID, f"reward={reward} must be a finite number.", where="reward")
-    if success is not None and not 0 <= success <= 1:
-        raise Refusal(RefusalCause.INVALID, f"success={success} must be between 0 and 1.", where="success")
+    for name, share in (("success", success), ("correct", correct)):
+        if share is not None and not 0 <= share <= 1:
+            raise Refusal(RefusalCause.INVALID, f"{name}={share} must be between 0 and 1.", where=name)
     try:
         canonical_json(outcome or {})
     except (TypeError, ValueError, RecursionError) as error:
         raise Refusal(RefusalCause.INVALID, f"outcome must be JSON: {error}.", where="outcome") from None
-    return SessionEnding(at=at, reward=reward, success=success, outcome=outcome or {})
+    return SessionEnding(at=at, reward=reward, success=success, correct=correct, outcome=outcome or {})
 
 
 def make_recorded(call: CallToRecord, parent: RecordedAnswer | None) -> RecordedCall:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loomrl.gym.base import CORRECT
 from loomrl.serving.call import ChatMessage, Drawing
 from loomrl.serving.recording.acts import RecordedActs, are_acts, decode_acts, join_steps
 from loomrl.serving.recording.payload import decode
@@ -216,7 +217,8 @@ def _extra(
             "arms": sorted(set(arms)),
             "versions": sorted(set(versions)),
             **more,
-        }
+        },
+        **({} if ending.correct is None else {CORRECT: ending.correct}),
     }
 
 

@@ -38,6 +38,14 @@ class Weighted(vf.Task[SumData]):
         return float(bool(trace.last_reply))
 
 
+class Loose(vf.Task[SumData]):
+    """The answer anywhere in the reply is enough."""
+
+    @vf.reward
+    async def right(self, task: SumData, trace: vf.Trace) -> float:
+        return float(task.answer in trace.last_reply)
+
+
 class Broken(SumTask):
     @vf.reward
     async def right(self, trace: vf.Trace) -> float:
@@ -57,7 +65,8 @@ class SumsConfig(vf.TasksetConfig):
 
 class SumsTaskset(vf.Taskset[SumTask, SumsConfig]):
     def load(self):
-        made = {"plain": SumTask, "weighted": Weighted, "broken": Broken, "running": Running}[self.config.kind]
+        kinds = {"plain": SumTask, "weighted": Weighted, "loose": Loose, "broken": Broken, "running": Running}
+        made = kinds[self.config.kind]
         for i in range(self.config.count):
             data = SumData(idx=i, prompt=f"{i} + 1 = ?", system_prompt="Add.", answer=str(i + 1), level=i)
             yield made(data, self.config.task)

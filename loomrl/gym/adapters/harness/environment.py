@@ -35,8 +35,8 @@ from loomrl.gym.adapters.harness.nursery import (
     plain_environment,
 )
 from loomrl.gym.adapters.harness.session import CONTEXT, Access, AgentTranscript, Budget, PolicySessions, sessions_of
-from loomrl.gym.adapters.harness.task import AgentRow, AgentTasks, Done, score
-from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.adapters.harness.task import AgentRow, AgentTasks, Done, check, score
+from loomrl.gym.base import CORRECT, BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.episode import Attempt, Clock, EpisodeLimits, make_trajectory
 from loomrl.named import named
 from loomrl.schema import Config
@@ -44,7 +44,9 @@ from loomrl.types import SEAT, End, Failure, Message, Observation, Reward, Task,
 
 AGENT = "agent"
 """The boundary of failures that are the agent's own."""
-NOTHING = Reward()
+Worth = tuple[Reward, float | None]
+"""A reward, and the second scorer's success if there is one."""
+NOTHING: Worth = (Reward(), None)
 DEFAULT_LIMITS = EpisodeLimits()
 MOST_OUTPUT = 2000
 """Characters of an agent's output that its trajectory keeps."""
@@ -230,7 +232,7 @@ class Harness(BaseEnvironment):
         declare(self, self.settings.tasks, needed="tasks, such as {shop: {generate: 'package.module:function'}}")
         self.settings.agent.check()
         for tasks in self.settings.tasks.values():
-            tasks.check()
+            tasks.refuse_missing()
 
     @property
     def agent(self) -> Agent:
@@ -272,13 +274,14 @@ class Harness(BaseEnvironment):
         started_at = clock()
         folder = Path(tempfile.mkdtemp(prefix="loomrl-agent-"))
         try:
-            spoken, ended, outcome, reward = await _play(self, sessions, attempt, folder, limits)
+            spoken, ended, outcome, (reward, correct) = await _play(self, sessions, attempt, folder, limits)
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         turns = spoken.turns
         if isinstance(outcome, End):
             turns = (*turns[:-1], replace(turns[-1], reward=reward))
-        attempt = replace(attempt, extra={**attempt.extra, **_summary(ended, spoken)})
+        checked = {} if correct is None else {CORRECT: correct}
+        attempt = replace(attempt, extra={**attempt.extra, **_summary(ended, spoken), **checked})
         return make_trajectory(attempt, turns, outcome, started_at, clock(), threads=spoken.threads)
 
     async def reset(self, task: Task | None = None) -> Observation:
@@ -295,8 +298,8 @@ class Harness(BaseEnvironment):
 
 async def _play(
     harness: Harness, sessions: PolicySessions, attempt: Attempt, folder: Path, limits: EpisodeLimits
-) -> tuple[AgentTranscript, Ended | None, End | Failure, Reward]:
-    """Everything that the agent and the policy said, the agent's end, the outcome, and the reward."""
+) -> tuple[AgentTranscript, Ended | None, End | Failure, Worth]:
+    """Everything that the agent and the policy said, the agent's end, the outcome, and its worth."""
     try:
         row = harness.row(attempt.task)
         for name, text in row.files.items():
@@ -349,9 +352,10 @@ async def _play(
     )
     try:
         reward = await score(tasks, done, timeout_s=limits.turn_timeout_s)
+        correct = await check(tasks, done, timeout_s=limits.turn_timeout_s)
     except ScorerError as error:
         return spoken, ended, failure_from(error, boundary=ScorerError.boundary), NOTHING
-    return spoken, ended, End.TRUNCATED if truncated else End.TERMINATED, reward
+    return spoken, ended, End.TRUNCATED if truncated else End.TERMINATED, (reward, correct)
 
 
 async def _finish(sessions: PolicySessions, access: Access) -> AgentTranscript:

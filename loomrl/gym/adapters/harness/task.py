@@ -69,6 +69,9 @@ class AgentTasks(SourceFamily):
     the text between the tags counts. `exit`: the exit status is 0. Else `package.module:function` of a `Done`, which
     returns success from 0 to 1 or a `Reward`.
     """
+    check: str = ""
+    """`package.module:function`, a second scorer that pays nothing: success from 0 to 1. A training stops once rewards
+    rise that it does not confirm."""
     guess: str = ""
     """`package.module:function`, called with the row's `task` and a `random.Random`; it returns a wrong or lucky text
     of the policy, for imperfect demonstrations.
@@ -116,12 +119,12 @@ class AgentTasks(SourceFamily):
         chosen = set(random.Random(0).sample(range(len(rows)), count))
         return [row for index, row in enumerate(rows) if (index in chosen) == held_out]
 
-    def check(self) -> None:
+    def refuse_missing(self) -> None:
         """A ConfigError for a source or scorer that does not exist."""
         if self.file is not None:
             _items(self.file)
-        for name, what in ((self.generate, "generate"), (self.oracle, "oracle"), (self.guess, "guess")):
-            if name:
+        for what in ("generate", "oracle", "check", "guess"):
+            if name := getattr(self, what):
                 named(name, what=what)
         self.judge()
 
@@ -144,11 +147,21 @@ class AgentTasks(SourceFamily):
 async def score(tasks: AgentTasks, done: Done, *, timeout_s: float) -> Reward:
     """The reward; a ScorerError if the scorer raises, hangs, or returns anything else than success."""
     found = await ask_scorer(tasks.judge(), done, what=f"scorer {tasks.scorer!r}", timeout_s=timeout_s)
-    if isinstance(found, Reward):
-        return found
+    return found if isinstance(found, Reward) else reward_of(_success(found, f"scorer {tasks.scorer!r}"))
+
+
+async def check(tasks: AgentTasks, done: Done, *, timeout_s: float) -> float | None:
+    """The second scorer's success, if there is one; a ScorerError as above."""
+    if not tasks.check:
+        return None
+    what = f"check {tasks.check!r}"
+    return _success(await ask_scorer(named(tasks.check, what="check"), done, what=what, timeout_s=timeout_s), what)
+
+
+def _success(found: Any, what: str) -> float:
     if not isinstance(found, int | float) or not math.isfinite(found) or not 0 <= found <= 1:
-        raise ScorerError(f"scorer {tasks.scorer!r} returned {found!r:.100}: success from 0 to 1 is needed.")
-    return reward_of(float(found))
+        raise ScorerError(f"{what} returned {found!r:.100}: success from 0 to 1 is needed.")
+    return float(found)
 
 
 def answer_of(output: str) -> str:
