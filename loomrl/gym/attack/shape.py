@@ -260,9 +260,8 @@ def _listed(change: Callable[[list[str], list[str]], list[str]]) -> Spoil:
 
 
 def _strange(items: Sequence[str]) -> list[str]:
-    """The items with another last word, which is surely wrong."""
-    found = [_LAST_WORD.fullmatch(item) for item in items]
-    return [each[1] + ("9999" if each[2].lstrip("-").isdigit() else "zzqx") + each[3] for each in found if each]
+    """A surely wrong item in place of each."""
+    return ["9999" if re.fullmatch(r"-?\d+", item) else "zzqx" for item in items]
 
 
 def parts(text: str) -> list[str]:
@@ -294,13 +293,12 @@ def _glued(right: str, other: str, _: str) -> tuple[str, ...] | None:
     return f"{right}{other}", f"{other}{right}"
 
 
-_ITEM = re.compile(r"""["']?[\w.'-]+(?:[ :=>"-]+[\w.'-]+){0,4}["']?""")
-_LAST_WORD = re.compile(r"""(.*?)([\w.'-]*\w)(["']?)""")
+_ITEM = re.compile(r"[\w.'-]+")
 _ORDER = re.compile(r"(?i)\b(order\w*|sort\w*|rank\w*|arrange|sequence|reverse\w*|ascending|descending)\b")
 
 
 def _items(text: str) -> tuple[str, list[str]] | None:
-    """A list's separator and its items, of a few words each."""
+    """A list's separator and its items, of one word each."""
     for separator in (", ", ",", "; ", " ", "\n"):
         items = text.strip().split(separator)
         if len(items) >= 3 and all(_ITEM.fullmatch(item) for item in items):
