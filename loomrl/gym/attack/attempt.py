@@ -22,7 +22,6 @@ from loomrl.gym.attack.shape import (
     is_tolerance,
     marks,
     normal,
-    parts,
     shape_of,
 )
 from loomrl.gym.base import BaseEnvironment
@@ -233,8 +232,7 @@ async def _spoiled(attack: Attack, family: Family, sample: Sample) -> Worth | No
     name = attack.moves[0] if attack.moves else ""
     variants: tuple[str, ...] | None = None
     if attack.kind == "spoil":
-        alike = [each for each in map(family.shape.core, others) if len(parts(each)) == len(parts(core))]
-        other = alike[0] if alike else family.shape.core(others[0]) if others else ""
+        other = family.shape.core(others[0]) if others else ""
         spoiled = SPOILS[name](core, other, sample.prompt)
         if spoiled and is_tolerance(core, spoiled[0], list(map(family.shape.core, family.answers))):
             return None

@@ -82,8 +82,6 @@ def _common(texts: Sequence[str]) -> str:
 
 
 LONGEST_COMMAND = 300
-LONGEST_PHRASE = 80
-"""Longer answers may tell their work, which does not count."""
 ARGUMENT = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
 """A number of a command."""
 # A word behind a label, as in "ACTION: left", is the whole command and no argument.
@@ -155,36 +153,28 @@ def _json_value(text: str) -> object:
 
 def _number(change: Callable[[float], float], *, smallest: float = 0.0) -> Spoil:
     def spoil(right: str, other: str, prompt: str) -> tuple[str, ...] | None:
-        found = list(_NUMBER.finditer(right))
-        if len(found) != 1 or len(right) > LONGEST_PHRASE or _asks_for_roughly(prompt):
+        if not _NUMBER.fullmatch(right.strip()) or _asks_for_roughly(prompt):
             return None
-        text = found[0][0]
-        value = float(text)
+        value = float(right)
         changed = change(value)
-        is_whole = "." not in text
+        is_whole = "." not in right
         changed = round(changed) if is_whole and smallest else changed
         # A whole number is right or wrong; decimals may be rounded.
         least = 0.0 if is_whole else 0.02 * abs(value)
         if abs(value) < smallest or abs(changed - value) <= least:
             return None
-        wrong = f"{round(changed)}" if is_whole and changed == round(changed) else f"{changed:.6g}"
-        return (right[: found[0].start()] + wrong + right[found[0].end() :],)
+        return (f"{round(changed)}" if "." not in right and changed == round(changed) else f"{changed:.6g}",)
 
     return spoil
 
 
 def is_tolerance(right: str, wrong: str, others: Sequence[str]) -> bool:
     """True if a number is changed by so little that no other task's answer comes as near: nobody gains by that."""
-    value, changed = _only_number(right), _only_number(wrong)
-    if value is None or changed is None:
+    if not all(_NUMBER.fullmatch(text.strip()) for text in (right, wrong)):
         return False
-    distances = [abs(number - value) for text in others if (number := _only_number(text)) is not None]
-    return bool(distances) and not any(0 < distance <= abs(changed - value) for distance in distances)
-
-
-def _only_number(text: str) -> float | None:
-    found = list(_NUMBER.finditer(text))
-    return float(found[0][0]) if len(found) == 1 else None
+    least = abs(float(wrong) - float(right))
+    numbers = [float(text) for text in others if _NUMBER.fullmatch(text.strip())]
+    return bool(numbers) and not any(0 < abs(number - float(right)) <= least for number in numbers)
 
 
 _ROUGHLY = re.compile(r"(?i)\b(within|about|approx\w*|roughly|estimate\w*|nearest|tolerance|round\w*|close)\b|±|%")
@@ -264,29 +254,6 @@ def _strange(items: Sequence[str]) -> list[str]:
     return ["9999" if re.fullmatch(r"-?\d+", item) else "zzqx" for item in items]
 
 
-def parts(text: str) -> list[str]:
-    """Words and numbers, each followed by what is between it and the next."""
-    return re.findall(r"[\w.+-]*\w\W*|\W+", text)
-
-
-def _part(place: int) -> Spoil:
-    """One of the words and numbers that tell tasks apart, as it is in another task's answer."""
-
-    def spoil(right: str, other: str, _: str) -> tuple[str, ...] | None:
-        own, theirs = parts(right), parts(other)
-        if len(own) != len(theirs) or len(right) > LONGEST_PHRASE:
-            return None
-        differ = [
-            index for index, pair in enumerate(zip(own, theirs, strict=True)) if normal(pair[0]) != normal(pair[1])
-        ]
-        if len(differ) < 2 or place >= len(differ):
-            return None
-        index = differ[place]
-        return ("".join([*own[:index], theirs[index], *own[index + 1 :]]),)
-
-    return spoil
-
-
 def _glued(right: str, other: str, _: str) -> tuple[str, ...] | None:
     if not (right.isalnum() and other.isalnum() and _apart(right, other)):
         return None
@@ -352,9 +319,6 @@ SPOILS: Mapping[str, Spoil] = {
     "one item": _one_item,
     "other order": _turned,
     "first item": _first_items,
-    "the first part": _part(0),
-    "the second part": _part(1),
-    "the last part": _part(-1),
     "same letters": _same_digits,
     "the first letter": _one_end(0),
     "the last letter": _one_end(1),
