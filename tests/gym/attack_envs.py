@@ -38,6 +38,24 @@ class Sum(BaseEnvironment):
         return self.right
 
 
+class Seated(Sum):
+    """Sound, with a session from reset to close; `taken` are open now."""
+
+    taken = 0
+    most = 0
+    is_open = False
+
+    async def reset(self, task=None):
+        Seated.taken += not self.is_open
+        Seated.most = max(Seated.most, Seated.taken)
+        self.is_open = True
+        return await super().reset(task)
+
+    async def close(self):
+        Seated.taken -= self.is_open
+        self.is_open = False
+
+
 class LastNumber(Sum):
     """Sound: the last number counts, as in GSM8K."""
 
@@ -555,3 +573,8 @@ PLANTED: dict[type[BaseEnvironment], str] = {
     Overlap: "spoiled",
 }
 SOUND: tuple[type[BaseEnvironment], ...] = (Sum, LastNumber, Coin, Errands, Shop, Unnumbered, Names, Corridor)
+
+
+def told_sum(observation):
+    """The oracle of `Sums` in `openenv_server.py`, which tells its answer where the policy does not see it."""
+    return observation["metadata"]["right"]

@@ -61,10 +61,6 @@ def told(observation):
     return {"number": observation["metadata"]["number"]} if observation["metadata"] else {"number": 1}
 
 
-def sum_of(observation):
-    return observation["metadata"]["right"]
-
-
 def word_of_the_day(observation):
     return observation["metadata"]["word"]
 
@@ -228,8 +224,9 @@ def test_a_built_model_trains_on_a_server_with_one_session(servers, tmp_path, mo
 @pytest.mark.parametrize("hole", [True, False])
 def test_the_attacker_finds_a_hole_in_a_servers_grader_and_none_in_a_sound_one(servers, hole):
     server = {"url": f"{servers}/sums", "return_at_least": 1, "reset": {"hole": hole}}
-    server["oracle"] = f"{__name__}:sum_of"
+    server["oracle"] = "tests.gym.attack_envs:told_sum"
     report = attack_environment(OpenEnvEnvironment, {"servers": {"sums": server}}, seconds=60)
     assert {finding.rule for finding in report.findings} == ({"spoiled"} if hole else set()), str(report)
-    assert report.bouts > 200
+    assert report.bouts > 50
+    assert not report.deadly
     assert not report.without_oracle

@@ -51,6 +51,11 @@ def test_the_last_number_may_count() -> None:
     assert hunt(attack_envs.LastNumber, "spoil", "more") == []
 
 
+def test_no_more_than_one_session_of_a_server_is_taken_at_a_time() -> None:
+    assert hunt(attack_envs.Seated, "more") == []
+    assert (attack_envs.Seated.most, attack_envs.Seated.taken) == (1, 0)
+
+
 def test_a_kept_attack_fails_the_check_until_it_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = hunt(Absolute, "spoil")
     file = tmp_path / "attacks.json"

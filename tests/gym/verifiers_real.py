@@ -105,10 +105,10 @@ async def test_hostile_text_is_no_success():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plain", "loose"])
-def test_the_attacker_finds_a_loose_reward_and_leaves_an_exact_one_alone(kind):
-    module = {"module": "sums", "args": {"kind": kind}, "oracle": "verifiers_real:right_answer"}
+def test_the_attacker_finds_a_loose_reward():
+    module = {"module": "sums", "args": {"kind": "loose"}, "oracle": "verifiers_real:right_answer"}
     report = attack_environment(VerifiersEnvironment, {"modules": {"sums": module}}, seconds=60)
-    assert {finding.rule for finding in report.findings} == ({"spoiled"} if kind == "loose" else set()), str(report)
-    assert report.bouts > 200
+    assert {finding.rule for finding in report.findings} == {"spoiled"}, str(report)
+    assert report.bouts > 50
+    assert not report.deadly
     assert not report.without_oracle

@@ -3,8 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,16 @@ class Arena:
         """A fresh environment."""
         return self.kind(self.settings)
 
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[BaseEnvironment]:
+        """A fresh environment that is closed at the end: a server has few sessions."""
+        environment = self.open()
+        try:
+            yield environment
+        finally:
+            with suppress(Exception, SystemExit):
+                await environment.close()
+
     async def bout(
         self,
         task: Task,
@@ -109,11 +119,10 @@ class Arena:
         """The task with its oracle's episode."""
         said: list[Observation] = []
         hacks: tuple[str, ...] = ()
-        environment = self.open()
         with suppress(Exception, SystemExit):
-            said.append(await environment.reset(task))
-            hacks = tuple(environment.hacks())
-            await environment.close()
+            async with self.opened() as environment:
+                said.append(await environment.reset(task))
+                hacks = tuple(environment.hacks())
         prompt = "\n".join(message.text for message in said[0]) if said else ""
         bout = await self.bout(task, lambda turn, environment: environment.oracle())
         if bout.failure or not bout.ended:

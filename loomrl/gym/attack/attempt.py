@@ -309,9 +309,9 @@ async def _after(attack: Attack, family: Family, sample: Sample) -> Worth | None
     actions = attack.moves or before.oracle
     played = before.oracle[:-1] if attack.kind == "abandoned" else before.oracle
     fresh = await family.arena.say(sample.task, actions)
-    environment = family.arena.open()
-    await family.arena.say(before.task, played, again=False, environment=environment)
-    used = await family.arena.say(sample.task, actions, environment=environment)
+    async with family.arena.opened() as environment:
+        await family.arena.say(before.task, played, again=False, environment=environment)
+        used = await family.arena.say(sample.task, actions, environment=environment)
     if not used.ended or used.success < 0.5:
         return Worth(0.0)
     return Worth(max(0.0, used.success - fresh.success), 0.0, used.actions)

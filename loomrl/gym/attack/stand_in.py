@@ -70,12 +70,11 @@ async def find_stand_in(arena: Arena, samples: list[Sample]) -> StandIn | None:
 
 async def _held_texts(arena: Arena, task: Task) -> dict[str, str]:
     """Texts and numbers that the object holds, by the path to them."""
-    environment = arena.open()
     found: dict[str, str] = {}
     with suppress(Exception, SystemExit):
-        await environment.reset(task)
-        found = {path: text for path, text in _leaves(vars(environment), "", 3) if len(text) <= LONGEST}
-        await environment.close()
+        async with arena.opened() as environment:
+            await environment.reset(task)
+            found = {path: text for path, text in _leaves(vars(environment), "", 3) if len(text) <= LONGEST}
     return found
 
 
