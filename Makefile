@@ -13,6 +13,8 @@ SINCE ?= $(shell git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD)
 LAB := $(wildcard tests/cluster/lab/test_*.py)
 LONGEST := %/test_lab_serving.py %/test_lab_vllm.py
 
+unexport PYTHONDONTWRITEBYTECODE # or every process of a test compiles our modules anew
+
 .PHONY: help setup vllm atropos adapters clients frameworks llama tinker demo chat loop tree lint check test test-slow test-cluster gpu-check gpu-real docs wheel clean
 
 help: ## what can be made
