@@ -190,7 +190,7 @@ class ControlTraining:
     def _check_reward(self) -> dict[str, float]:
         """Metrics of the latest episodes that have a second check; empty without one."""
         judged = [(each.success, each.correct, each.unearned) for each in self.algo.checked]
-        self.algo.checked = []
+        self.algo.checked.clear()
         if not judged:
             return {}
         self._onset.add(self.done, [(success, unearned) for success, _, unearned in judged])

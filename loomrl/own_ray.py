@@ -185,7 +185,13 @@ def _start_within(limit_s: float, folder: Path, settings: Mapping[str, Any]) -> 
         def __init__(self, ray_params: Any, **more: Any) -> None:
             made.append(self)
             ray_params.include_log_monitor = False  # it reads every log, for drivers that are not `QUIET`
+            ray_params.no_monitor = True  # it adds nodes, and there is one
             super().__init__(ray_params, **more)
+
+        def start_api_server(self, *, include_dashboard: bool | None, **more: Any) -> None:
+            """Only with a dashboard: without one, two CPU seconds for a process that reports usage to Ray's authors."""
+            if include_dashboard:
+                super().start_api_server(include_dashboard=include_dashboard, **more)
 
     made: list[Node] = []
     found = _patient(services.get_node, limit_s, lambda: {kind for kind, _ in made[0].dead_processes()} & VITAL)

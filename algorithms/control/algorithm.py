@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -70,8 +71,8 @@ class ControlStep(Placed):
         """Updates so far."""
         self.league = open_league(self.config)
         """The opponents that runners play against; None unless the environment asks for them."""
-        self.checked: list[Episode] = []
-        """Episodes with a second check; a caller that looks at them begins the list anew."""
+        self.checked: deque[Episode] = deque(maxlen=10_000)
+        """The latest episodes with a second check; a caller that looks at them clears it."""
         self._spreads: list[Mapping[Metric, float]] = []
         """How actions lay between their bounds since the last metrics."""
         self.planned = -(-(self.config.steps or batch) // batch)

@@ -36,8 +36,10 @@ STARTS = (
 import psutil, ray
 from loomrl.experiments.algorithms import ray_running
 with ray_running(1):
-    started = [child.name() for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
-    print(len(starts), started.count("gcs_server"), started.count("raylet"))
+    living = [child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
+    started = [" ".join(child.cmdline()) for child in living]
+    names = "gcs_server --", "raylet --", "dashboard.py", "monitor.py"
+    print(len(starts), *(sum(name in each for each in started) for name in names))
 """
 )
 TRAINS = (
@@ -71,7 +73,7 @@ def run(program: str, slow: int, limit_s: float, folder: Path) -> subprocess.Com
 def test_a_slow_start_is_tried_once_more_with_a_longer_limit(tmp_path: Path) -> None:
     done = run(STARTS, 1, 250.0, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout == "2 1 1\n", "two starts, and nothing is left of the first"
+    assert done.stdout == "2 1 1 0 0\n", "two starts, nothing is left of the first, and no dashboard or autoscaler"
     assert done.stderr == "loomrl: Ray has not started within 1 s; trying once more.\n"
 
 

@@ -141,7 +141,7 @@ def test_an_unfinished_attack_says_so_in_its_last_line() -> None:
 
 @pytest.mark.slow
 def test_the_trained_policy_finds_a_sequence_that_no_list_holds() -> None:
-    found = hunt(Password, "learn")
+    found = hunt(Password, "learn", seconds=600)
     assert found[0].attack == Attack("say", ("lift", "turn", "knock"), guess=True)
 
 

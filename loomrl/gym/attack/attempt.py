@@ -19,6 +19,7 @@ from loomrl.gym.attack.shape import (
     changed,
     copies,
     crowd,
+    is_tolerance,
     marks,
     normal,
     shape_of,
@@ -233,6 +234,8 @@ async def _spoiled(attack: Attack, family: Family, sample: Sample) -> Worth | No
     if attack.kind == "spoil":
         other = family.shape.core(others[0]) if others else ""
         spoiled = SPOILS[name](core, other, sample.prompt)
+        if spoiled and is_tolerance(core, spoiled[0], list(map(family.shape.core, family.answers))):
+            return None
         variants = spoiled and tuple(family.shape.dress(right, each) for each in spoiled)
     elif attack.kind == "whole" and len(others) >= 2:
         variants = WHOLE[name](right, others)

@@ -84,7 +84,8 @@ def _common(texts: Sequence[str]) -> str:
 LONGEST_COMMAND = 300
 ARGUMENT = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
 """A number of a command."""
-_LAST_ARGUMENT = re.compile(r'(?<=: )"([^"]*)"|(?<=[=(])\s*["\']?([\w.-]+)["\']?(?=[),])|(?<=\s)([\w./#-]+)')
+# A word behind a label, as in "ACTION: left", is the whole command and no argument.
+_LAST_ARGUMENT = re.compile(r'(?<=: )"([^"]*)"|(?<=[=(])\s*["\']?([\w.-]+)["\']?(?=[),])|(?<=[^:\s]\s)([\w./#-]+)')
 
 
 def changed(action: str, value: str, *, number: bool) -> str | None:
@@ -165,6 +166,15 @@ def _number(change: Callable[[float], float], *, smallest: float = 0.0) -> Spoil
         return (f"{round(changed)}" if "." not in right and changed == round(changed) else f"{changed:.6g}",)
 
     return spoil
+
+
+def is_tolerance(right: str, wrong: str, others: Sequence[str]) -> bool:
+    """True if a number is changed by so little that no other task's answer comes as near: nobody gains by that."""
+    if not all(_NUMBER.fullmatch(text.strip()) for text in (right, wrong)):
+        return False
+    least = abs(float(wrong) - float(right))
+    numbers = [float(text) for text in others if _NUMBER.fullmatch(text.strip())]
+    return bool(numbers) and not any(0 < abs(number - float(right)) <= least for number in numbers)
 
 
 _ROUGHLY = re.compile(r"(?i)\b(within|about|approx\w*|roughly|estimate\w*|nearest|tolerance|round\w*|close)\b|±|%")
@@ -318,7 +328,6 @@ SPOILS: Mapping[str, Spoil] = {
     "all but the last": _listed(lambda items, _: [*items[:-1], *_strange(items[-1:])]),
     "all but the first": _listed(lambda items, _: [*_strange(items[:1]), *items[1:]]),
     "without the last": _listed(lambda items, _: items[:-1]),
-    "the last twice": _listed(lambda items, _: [*items, items[-1]]),
     "others as well": _listed(lambda items, others: [*items, *others]),
 }
 """By name, for what is inside the wrapping of an answer."""
