@@ -124,7 +124,8 @@ class Production:
             check=False,
         )
         if done.returncode:
-            raise ProductionError(f"loomrl {' '.join(words)}: exit {done.returncode}: {done.stderr[-1000:]}")
+            said = (done.stderr + done.stdout)[-1000:]  # a refusal may be its answer
+            raise ProductionError(f"loomrl {' '.join(words)}: exit {done.returncode}: {said}")
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
