@@ -169,7 +169,7 @@ def _number(change: Callable[[float], float], *, smallest: float = 0.0) -> Spoil
 
 
 def is_tolerance(right: str, wrong: str, others: Sequence[str]) -> bool:
-    """True if a number is changed by so little that no other task's answer comes as near: nobody gains by that."""
+    """True if a number is changed by so little that no other task's answer comes as near: no guess gains by it."""
     if not all(_NUMBER.fullmatch(text.strip()) for text in (right, wrong)):
         return False
     least = abs(float(wrong) - float(right))
