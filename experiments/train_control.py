@@ -79,8 +79,6 @@ class ControlTraining:
         """Return of doing nothing, if an action does nothing."""
         self._convergence = Convergence(experiment.train.stop)
         self._onset = OnsetMonitor(unit="step")
-        self._is_warned = False
-        """True once this process has said that the reward is hacked."""
         self._threads = ExitStack()
         self._threads.enter_context(fixed_threads(experiment.learners.threads))
 
@@ -146,7 +144,7 @@ class ControlTraining:
         self.done = self.algo.progress
         metrics[Metric.STAGE] = self.stage + 1.0
         metrics |= self._check_reward()
-        self._stop = self._hacking() or self._verdict()
+        self._stop = self._onset.reason(stops=self.experiment.train.stop.hacking) or self._verdict()
         if self.stopped is not None or self._passes(self.experiment.evaluation.every, before):
             with phases(Metric.TIME_EVALUATE):
                 report = self._evaluate()
@@ -197,18 +195,6 @@ class ControlTraining:
         _, checked, unearned = (fmean(each) for each in zip(*judged, strict=True))
         hacked = float(self._onset.found is not None)
         return {Metric.REWARD_CHECKED: checked, Metric.REWARD_UNEARNED: unearned, Metric.REWARD_HACKED: hacked}
-
-    def _hacking(self) -> str | None:
-        """The reason to stop if the reward is proved to be hacked, unless that is only to be said."""
-        found = self._onset.found
-        if found is None:
-            return None
-        if self.experiment.train.stop.hacking:
-            return found.reason
-        if not self._is_warned:
-            _log.warning("%s.", found.reason)
-        self._is_warned = True
-        return None
 
     def _enough(self, report: Mapping[str, Any]) -> str | None:
         """The reason to stop once an evaluation's return is high enough."""

@@ -1,7 +1,6 @@
 """RLlib's Algorithm of token policies: groups from a source → update → publish → checkpoint."""
 
 import json
-import logging
 import tempfile
 import time
 import uuid
@@ -49,7 +48,6 @@ from loomrl.store.runs import POLICIES, RUNS, Claim, load_experiment, pin_model,
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
-_log = logging.getLogger(__name__)
 METRICS = "loomrl"
 """Key of LoomRL's metrics (`loomrl.telemetry.metric`) in a result."""
 
@@ -70,7 +68,6 @@ class Language(Placed):
     """The version of the runners' weights."""
     _last_checkpoint_s: float = 0.0
     _onset: OnsetMonitor
-    _warned = False
     """True once this process has said that the reward is hacked."""
 
     @classmethod
@@ -101,7 +98,8 @@ class Language(Placed):
         source.advance(groups)
         stop = self._stopper.observe(metrics.get(Metric.SUCCESS, 0.0), metrics.get(Metric.POLICY_KL, 0.0))
         metrics |= self._check_reward(groups)
-        stop = self._stop_hacking() or stop
+        if (hacked := self._onset.reason(stops=self._experiment.train.stop.hacking)) is not None:
+            stop = self._stopper.stop(hacked)
         metrics |= source.timing(pace, clock)
         if self.evaluations.is_due(source.done, at_end=bool(stop or source.over)):
             with clock(Metric.TIME_EVALUATE):
@@ -124,18 +122,6 @@ class Language(Placed):
         checked, unearned = found
         hacked = float(self._onset.found is not None)
         return {Metric.REWARD_CHECKED: checked, Metric.REWARD_UNEARNED: unearned, Metric.REWARD_HACKED: hacked}
-
-    def _stop_hacking(self) -> str | None:
-        """The reason to stop if the reward is proved to be hacked, unless that is only to be said."""
-        found = self._onset.found
-        if found is None:
-            return None
-        if self._experiment.train.stop.hacking:
-            return self._stopper.stop(found.reason)
-        if not self._warned:
-            _log.warning("%s.", found.reason)
-        self._warned = True
-        return None
 
     def _end(self, reason: str | None) -> None:
         """End the run if there is a reason to."""

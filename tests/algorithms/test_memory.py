@@ -36,7 +36,7 @@ def recalling(env: str = "Echo", keywords: Any = None, *, memory: str | None = "
 def test_what_was_seen_before_is_known_with_a_memory_only(memory: str | None) -> None:
     asked = recalling(memory=memory, learning_rate=5e-3)
     if memory is None:
-        assert success(trained(asked, 30)) < 0.6
+        assert success(trained(asked, 60)) < 0.6
     else:
         learn(asked.build_algo(), 0.9, 60)
 

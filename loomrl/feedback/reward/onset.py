@@ -10,6 +10,7 @@ so the change has to be more than half of the rise of what is paid, and more tha
 """
 
 import json
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,10 +20,11 @@ import numpy as np
 
 from loomrl.gym.base import CORRECT
 from loomrl.release.betting import Floats, log_capital
-from loomrl.release.guard import Better, Guard
+from loomrl.release.guard import UNEARNED, Better, Guard
 from loomrl.release.paired import compare_pairs
 from loomrl.types import Group, Source, Trajectory
 
+_log = logging.getLogger(__name__)
 ERROR_RATE = 0.01
 """Chance that a run whose reward is not hacked is ever found so."""
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
@@ -71,6 +73,8 @@ class OnsetMonitor:
         self.unit = unit
         self.found: Onset | None = None
         """The onset, once it is proved."""
+        self._is_warned = False
+        """True once this process has said that the reward is hacked."""
         self._updates: list[tuple[int, list[Unit]]] = []
         """The latest updates with their observations."""
         self._count = 0
@@ -99,6 +103,17 @@ class OnsetMonitor:
             self.found = max(proved, key=lambda onset: onset.low)
         return self.found
 
+    def reason(self, *, stops: bool) -> str | None:
+        """The reason to stop if the reward is proved to be hacked; without `stops` it is only said, once."""
+        if self.found is None:
+            return None
+        if stops:
+            return self.found.reason
+        if not self._is_warned:
+            _log.warning("%s.", self.found.reason)
+        self._is_warned = True
+        return None
+
     def _look(self, length: int, examples: tuple[str, ...]) -> Onset | None:
         earlier = self._count - length
         """Updates before the change."""
@@ -115,7 +130,7 @@ class OnsetMonitor:
         paid_more, wrong_more = (pairs[:, 1] - pairs[:, 0]).T
         if not (_rises(wrong_more, spent) and _rises(wrong_more - paid_more / 2, spent)):
             return None
-        guard = Guard(metric="unearned", better=Better.LOWER)
+        guard = Guard(metric=UNEARNED, better=Better.LOWER)
         rise = compare_pairs(guard, pairs[:, :, 1].tolist(), error_rate=spent)
         return Onset(
             update=self._updates[-length][0],
