@@ -107,6 +107,11 @@ class Family:
         return self.variety == 1 or (self.variety == 0 and len({each.prompt for each in self.samples}) == 1)
 
     @property
+    def is_few(self) -> bool:
+        """True if one task proves as much as many, or more would take too long."""
+        return self.variety == 1 or self.seconds > 0.5
+
+    @property
     def floor(self) -> float:
         """The success of guessing."""
         return max(self.declared, 1 / self.variety if self.variety > 1 else 0.0)
@@ -429,18 +434,54 @@ def low_bound(values: Sequence[float]) -> float:
     return max(0.0, (mean + Z**2 / (2 * size) - spread) / (1 + Z**2 / size))
 
 
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What a rule makes of the worths: proof, if there are enough of them and the lower bound is above the floor."""
+
+    rule: str
+    values: list[float]
+    low: float
+    floor: float
+    enough: bool
+
+    @property
+    def is_proof(self) -> bool:
+        return self.enough and self.low > self.floor
+
+
 def verdict(attack: Attack, family: Family, worths: Sequence[tuple[Sample, Worth]]) -> Finding | None:
     """The finding that these tasks prove, if they do."""
     if not worths:
         return None
-    rule = KIND_RULES[attack.kind]
-    values = [min(worth.value, 1.0) for _, worth in worths]
-    floor = family.floor + MARGIN if rule == "blind" else MARGIN
+    is_blind = KIND_RULES[attack.kind] == "blind"
     # Where each task is the same, a sequence that solves it is play and no attack.
-    is_play = rule == "blind" and attack.guess and family.is_fixed
-    few = family.variety == 1 or family.seconds > 0.5
-    enough = len(values) >= (1 if few else LEAST) and sum(value >= 0.5 for value in values) >= (1 if few else LEAST)
-    low = min(values) if few else low_bound(values)
+    is_play = is_blind and attack.guess and family.is_fixed
+    evidence = _by_success(attack, family, worths)
+    if is_play or (is_blind and not evidence.is_proof):
+        evidence = _by_reward(family, worths, is_play=is_play)
+    if not evidence.is_proof:
+        return None
+    sample, worth = max(worths, key=lambda each: (each[1].value, each[1].share))
+    example = tuple(each[:2000] for each in worth.actions[:LONGEST])
+    values = evidence.values
+    return Finding(
+        family.name,
+        evidence.rule,
+        attack,
+        len(values),
+        round(sum(values) / len(values), 3),
+        round(evidence.low, 3),
+        round(evidence.floor, 3),
+        example,
+        (sample.task.level, sample.task.seed),
+    )
+
+
+def _by_success(attack: Attack, family: Family, worths: Sequence[tuple[Sample, Worth]]) -> _Evidence:
+    """Success more often than by guessing."""
+    values = [min(worth.value, 1.0) for _, worth in worths]
+    rule = KIND_RULES[attack.kind]
+    floor = family.floor + MARGIN if rule == "blind" else MARGIN
     if attack.kind == "rule" or (attack.kind in ("copy", "ask") and attack.moves[-1].startswith(PLAIN_SIGHT)):
         rule = "given away"
     is_long = any(len(each.oracle) > 1 for each in family.solved)
@@ -448,25 +489,23 @@ def verdict(attack: Attack, family: Family, worths: Sequence[tuple[Sample, Worth
         floor = max(floor, MOST_LUCK)
     if attack.kind == "level":
         floor = max(floor, FEW_LEVEL)
-    if is_play or (not (enough and low > floor) and KIND_RULES[attack.kind] == "blind"):
-        values = [min(max(worth.share, 0.0), 1.0 + is_play) for _, worth in worths]
-        low = min(values) if few else sum(values) / len(values) - Z * _error(values)
-        rule = "reward"
+    least = 1 if family.is_few else LEAST
+    enough = len(values) >= least and sum(value >= 0.5 for value in values) >= least
+    low = min(values) if family.is_few else low_bound(values)
+    return _Evidence(rule, values, low, floor, enough)
+
+
+def _by_reward(family: Family, worths: Sequence[tuple[Sample, Worth]], *, is_play: bool) -> _Evidence:
+    """A share of the oracle's reward, without its success."""
+    values = [min(max(worth.share, 0.0), 1.0 + is_play) for _, worth in worths]
+    low = min(values) if family.is_few else sum(values) / len(values) - Z * _error(values)
+    if not is_play:
         floor = max(ENOUGH_REWARD, family.floor + MARGIN)
-        enough = (family.solved != () or is_play) and len(values) >= LEAST
-        if is_play:
-            # More than for a solution, by a few actions again and again.
-            floor = 1.0 if family.solved else ENOUGH_REWARD
-            enough = enough and all(worth.value < 0.5 and worth.is_loop for _, worth in worths)
-    if not enough or low <= floor:
-        return None
-    sample, worth = max(worths, key=lambda each: (each[1].value, each[1].share))
-    example = tuple(each[:2000] for each in worth.actions[:LONGEST])
-    mean = sum(values) / len(values)
-    place = (sample.task.level, sample.task.seed)
-    return Finding(
-        family.name, rule, attack, len(values), round(mean, 3), round(low, 3), round(floor, 3), example, place
-    )
+        return _Evidence("reward", values, low, floor, family.solved != () and len(values) >= LEAST)
+    # More than for a solution, by a few actions again and again.
+    floor = 1.0 if family.solved else ENOUGH_REWARD
+    loops = all(worth.value < 0.5 and worth.is_loop for _, worth in worths)
+    return _Evidence("reward", values, low, floor, loops and len(values) >= LEAST)
 
 
 def _error(values: Sequence[float]) -> float:
