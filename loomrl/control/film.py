@@ -272,7 +272,7 @@ def _rate(world: Any) -> float:
 
 def _name(world: Any) -> str:
     spec = getattr(world, "spec", None)
-    return type(world).__name__ if spec is None else str(spec.id)
+    return type(getattr(world, "unwrapped", world)).__name__ if spec is None else str(spec.id)
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class TurnVector(VectorEnv[Any, Any, Any]):
     """
 
     _tables: Sequence[Table] = ()
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}  # noqa: RUF012 - Gymnasium's declaration
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_fps": 1}  # noqa: RUF012 - Gymnasium's declaration
 
     def __init__(
         self,
@@ -94,10 +94,13 @@ class TurnVector(VectorEnv[Any, Any, Any]):
         *,
         opponent: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
     ) -> None:
         make = named(game, what="environment.settings.game")
-        self._tables = [Table(_checked(make(**(settings or {})), game)) for _ in range(num_envs)]
+        chosen = dict(settings or {}) | ({} if render_mode is None else {"render_mode": render_mode})
+        self._tables = [Table(_checked(make(**chosen), game)) for _ in range(num_envs)]
         first = self._tables[0].game
+        self.render_mode = render_mode
         _, self.single_observation_space, self.single_action_space = common_spaces(first)
         self.num_envs = num_envs
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -184,6 +187,10 @@ class TurnVector(VectorEnv[Any, Any, Any]):
 
     def __getstate__(self) -> Any:
         raise TypeError("PettingZoo's games lose their state when they are pickled")
+
+    def render(self) -> tuple[Any, ...]:
+        """A picture of every game."""
+        return tuple(table.game.render() for table in self._tables)
 
     def close_extras(self, **_: Any) -> None:
         """Close every game."""

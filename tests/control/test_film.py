@@ -263,6 +263,19 @@ def test_of_agents_that_share_a_policy_the_first_is_shown() -> None:
     assert (film.episode.rewards, film.episode.ending, film.frames) == ((1.0,) * 7, "cut", [])
 
 
+def test_a_game_is_filmed_from_move_to_move() -> None:
+    game = {"game": "pettingzoo.classic.tictactoe_v3:env", "opponent": {"kind": "random"}}
+    table = {"kind": "custom", "entry_point": "loomrl.control.turns:TurnVector", "settings": game}
+    asked = ControlExperiment(name="table", environment=table)
+    shown = filmed(asked, RandomPolicy())
+    assert shown.episode.environment == "TurnVector"
+    assert len(shown.frames) == len(shown.episode.rewards) + 1
+    before, *later = [np.asarray(frame) for frame in shown.frames]
+    for frame in later:
+        assert (frame != before).any()
+        before = frame
+
+
 def test_of_several_objectives_the_weighted_reward_is_shown() -> None:
     arms = "tests.algorithms.objective_envs:Arms"
     asked = ControlExperiment(
