@@ -5,6 +5,7 @@ Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a mi
 
 import inspect
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -31,6 +32,9 @@ from loomrl.control.network import Normalizer
 from loomrl.control.space import acts, seen
 from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import Metric
+
+# Rollouts of other processes are views of Ray's memory; nothing is written to them.
+warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
 
 MOMENTUM = 0.9
 """Adam's usual β₁."""

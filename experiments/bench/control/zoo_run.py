@@ -161,7 +161,7 @@ def run(who: str, row: str, seed: int, steps: int | None) -> dict[str, Any]:
     experiment: Any = resolve([f"control/{row}", f"seed={seed}", f"evaluation.episodes={EPISODES}"])
     peer = PEERS[row]
     if who == "sb3":  # which has no masks
-        experiment = experiment.override({"environment.info_mask": False})
+        experiment = experiment.override({"environment.info_mask": False} | peer.get("overrides", {}))
     if who == "sb3" and "timed" in peer and steps is None:
         return {"cpu_s": round(time_sb3(experiment, peer), 1), "steps": peer["steps"], "peak_mb": round(peak_mb())}
     if steps is not None:
