@@ -436,7 +436,7 @@ def low_bound(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What a rule makes of the worths: proof, if there are enough of them and the lower bound is above the floor."""
+    """The worths under one rule: a proof, if there are enough of them and the lower bound is above the floor."""
 
     rule: str
     values: list[float]
