@@ -163,17 +163,17 @@ class _Work:
             return
         skip: list[str] = []
         ends = time.monotonic() + seconds
-        for _ in range(DEATHS):
+        for attempt in range(DEATHS):
             left_s = ends - time.monotonic()
-            if skip and left_s <= 0:
+            if attempt and left_s <= 0:
                 break
             request = {"stage": stage, "family": family, "seconds": left_s, "skip": skip, "learner": LEARNER}
-            check = probe.check(
-                "attack " + json.dumps(request), silence_s=LEARN_SILENCE_S if stage == "learn" else SILENCE_S
-            )
+            job = "attack " + json.dumps(request)
+            check = probe.check(job, silence_s=LEARN_SILENCE_S if stage == "learn" else SILENCE_S)
             if "died" not in check.figures:
                 break
-            skip.append(probe.place)
+            if probe.place != job:  # else no attack had begun
+                skip.append(probe.place)
         self._keep(stage, family, check.passed, check.detail, skip)
 
     def _keep(self, stage: str, family: str, passed: bool, detail: str, skip: list[str]) -> None:
