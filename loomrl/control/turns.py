@@ -98,7 +98,7 @@ class TurnVector(VectorEnv[Any, Any, Any]):
         make = named(game, what="environment.settings.game")
         self._tables = [Table(_checked(make(**(settings or {})), game)) for _ in range(num_envs)]
         first = self._tables[0].game
-        _, self.single_observation_space, self.single_action_space = common_spaces(first)
+        self.single_observation_space, self.single_action_space = common_spaces(first, first.possible_agents)
         self.num_envs = num_envs
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
