@@ -96,7 +96,7 @@ def open_world(env: Any, settings: Mapping[str, Any]) -> Any:
 
 def assign(config: Any) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
     """The agents of each policy; or the reasons why only RLlib's own runner and learner can teach them."""
-    if config.team_learner is None:
+    if config.team_learner is None or config.env is None:
         return {}, ("several policies (multi_agent)",)
     with closing(open_world(config.env, config.env_config)) as world:
         reasons = [f"several policies with {each}" for each in _unknown(config)]
