@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from ray.exceptions import RayActorError, RayTaskError
-from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -116,12 +115,12 @@ def own_settings(learner_group: Any) -> Iterator[None]:
 def _settings(learner: Any) -> Settings:
     return [
         [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
-        for _, optimizer in learner.get_optimizers_for_module(DEFAULT_MODULE_ID)
+        for _, optimizer in learner.get_optimizers_for_module()
     ]
 
 
 def _set(kept: Settings, learner: Any) -> None:
-    optimizers = learner.get_optimizers_for_module(DEFAULT_MODULE_ID)
+    optimizers = learner.get_optimizers_for_module()
     for (_, optimizer), groups in zip(optimizers, kept, strict=True):
         for group, settings in zip(optimizer.param_groups, groups, strict=True):
             group.update(settings)

@@ -34,6 +34,13 @@ policy = ControlPolicy.load(Path("."))
 state = policy.state()  # its memory at the beginning of an episode; None without one
 action = policy.act(observation, state=state)
 """,
+    "team": """from pathlib import Path
+
+from loomrl.control.team_policy import TeamPolicy
+
+policies = TeamPolicy.load(Path(".")).policies
+actions = {agent: policies[name_of(agent)].act(shown) for agent, shown in observations.items()}
+""",
     "language": """from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained(".")
@@ -51,10 +58,10 @@ def write_card(id: str, db: LoomDB, folder: Path) -> None:
     version = POLICIES.require(db, id)
     experiment = experiment_of(version, db)
     if isinstance(experiment, ControlExperiment) and not (folder / GIF).is_file():
-        from loomrl.control.policy import ControlPolicy
+        from loomrl.control.team_policy import load_acting
         from loomrl.experiments.evaluate_control import keep_film
 
-        keep_film(ControlPolicy.load(folder), experiment, folder)
+        keep_film(load_acting(folder), experiment, folder)
     evaluation = next(iter(EVALUATIONS.latest(db, policy=id, limit=1)), None)
     is_drawn = _draw_curve(version, db, experiment, folder / CURVE)
     header = to_yaml(_header(version, experiment, evaluation))
@@ -109,6 +116,8 @@ def _body(
     is_drawn: bool,
 ) -> str:
     kind = "control" if isinstance(experiment, ControlExperiment) else "language"
+    if (folder / "policies.json").is_file():
+        kind = "team"
     run = RUNS.require(db, version.run)
     parts = [
         f"# {version.id}",

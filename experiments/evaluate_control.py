@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from loomrl.config import ControlEnvironment, ControlExperiment, Weave
-from loomrl.control.environment import agents_in, label, open_environment, open_environments, snapshot
+from loomrl.control.environment import agents_in, label, open_environment, open_environments, policies_of, snapshot
 from loomrl.control.episode import GIF
 from loomrl.control.film import LONGEST, Take, film_episode, open_filmed
 from loomrl.control.play import ActingPolicy, Idle, PlayOutcome, RandomPolicy, Scripted, play, play_each
-from loomrl.control.policy import ControlPolicy
 from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, group_returns, lattice
+from loomrl.control.team_policy import TeamPolicy, load_acting
 from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front import FrontReport, PreferenceEpisodes, judge_front
-from loomrl.evaluation.returns import Cut, ReturnReport, judge_returns
+from loomrl.evaluation.returns import Cut, ReturnReport, ReturnScore, judge_returns, score_returns
 from loomrl.experiments.commands.output import shown_counts, table
 from loomrl.experiments.front_view import render_front
 from loomrl.experiments.policies import is_control
@@ -72,7 +72,7 @@ def judge_control(policy: ActingPolicy, experiment: ControlExperiment, *, name: 
 
 def judge_outcome(name: str, outcome: PlayOutcome, experiment: ControlExperiment) -> ReturnReport:
     """The report on these episodes."""
-    return judge_returns(
+    report = judge_returns(
         name,
         outcome.returns,
         outcome.lengths,
@@ -80,6 +80,23 @@ def judge_outcome(name: str, outcome: PlayOutcome, experiment: ControlExperiment
         cut=None if outcome.limit is None else Cut(outcome.limit, outcome.cut),
         confidence=experiment.evaluation.confidence,
     )
+    return replace(report, policies=_score_policies(outcome, experiment))
+
+
+def _score_policies(outcome: PlayOutcome, experiment: ControlExperiment) -> dict[str, ReturnScore]:
+    """The score of each policy, if the agents have several."""
+    choice = experiment.judged_in
+    if not policies_of(choice):
+        return {}
+    with closing(open_environments(choice, agents_in(choice, choice.settings), choice.settings)) as world:
+        places = world.unwrapped.places
+    found = {}
+    for name, own in places.items():
+        mine = [n for n, place in enumerate(outcome.places) if place % world.num_envs in own]
+        returns = [outcome.returns[n] for n in mine]
+        lengths = [outcome.lengths[n] for n in mine]
+        found[name] = score_returns(returns, lengths, confidence=experiment.evaluation.confidence)
+    return found
 
 
 def idle_return(experiment: ControlExperiment) -> float | None:
@@ -99,6 +116,8 @@ def play_evaluation(policy: ActingPolicy, experiment: ControlExperiment, *, name
     choice = experiment.judged_in
     agents = agents_in(choice, choice.settings)
     count = min(settings.episodes, AT_ONCE) * agents
+    if isinstance(policy, RandomPolicy) and policies_of(choice):
+        policy = TeamPolicy({name: RandomPolicy() for name in policies_of(choice)})
     with (
         closing(open_environments(choice, count, choice.settings)) as environments,
         progress(f"evaluate {name}".strip(), settings.episodes * agents, only_if_long=True) as report,
@@ -152,7 +171,7 @@ def keep_film(policy: ActingPolicy, experiment: ControlExperiment, folder: Path)
     Nothing that happens while it is filmed ends an evaluation: it is logged.
     """
     settings = experiment.evaluation
-    if not settings.film:
+    if not settings.film or policies_of(experiment.environment):
         return None
     bounded = experiment.override({"evaluation.max_steps": min(settings.max_steps or LONGEST, LONGEST)})
     try:
@@ -270,7 +289,7 @@ def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, 
     if ":" in text:
         return text, _open_scripted(text, settings), None
     if is_control(text):
-        return text, ControlPolicy.load(Path(text)), None
+        return text, load_acting(Path(text)), None
     version = find_version(text, db)
     if version is None:
         raise ConfigError(
@@ -279,7 +298,7 @@ def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, 
     folder = copied(version, db) / "policy"
     if not is_control(str(folder)):
         raise ConfigError(f"policy {text!r} is one of language: judge it on the experiment it was made with.")
-    return text, ControlPolicy.load(folder), version.id
+    return text, load_acting(folder), version.id
 
 
 def _open_scripted(text: str, settings: Mapping[str, Any]) -> Scripted:
@@ -306,10 +325,12 @@ def as_result(result: ControlResult) -> dict[str, Any]:
 
 def render(result: ControlResult, console: Console) -> None:
     """Return and length of episodes, a row per policy."""
-    rows = [
-        (report.policy, format_return(report.as_dict()["overall"]), *_spread(report.as_dict()["overall"]))
-        for report in result.reports
+    scores = [
+        (name, score)
+        for report in map(ReturnReport.as_dict, result.reports)
+        for name, score in ((report["policy"], report["overall"]), *_by_policy(report))
     ]
+    rows = [(name, format_return(score), *_spread(score)) for name, score in scores]
     first = result.reports[0]
     title = f"Return in {result.environment}, {first.overall.episodes} episodes, {first.confidence:.0%} confidence"
     console.print(table(title, ("", "mean>", "least>", "greatest>", "steps>"), rows))
@@ -328,6 +349,10 @@ def render(result: ControlResult, console: Console) -> None:
         if file:
             console.print(f"\n{name}: {file}", highlight=False)
     console.print(f"\n{result.seconds:.1f} s, recorded as run {result.run}", highlight=False)
+
+
+def _by_policy(report: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(f"  {name}", score) for name, score in report.get("policies", {}).items()]
 
 
 def cut_lines(reports: Sequence[ReturnReport]) -> list[str]:

@@ -111,8 +111,8 @@ def is_served(text: str) -> bool:
 
 
 def is_control(text: str) -> bool:
-    """True if this is the folder of an exported control policy."""
-    return is_file(f"{text}/policy.json")
+    """True if this is the folder of an exported control policy, or of several that act in the same worlds."""
+    return any(is_file(f"{text}/{name}") for name in ("policy.json", "policies.json"))
 
 
 def _loose(folder: Path, temperature: float) -> LanguagePolicy:
@@ -186,13 +186,13 @@ def exported(
     shutil.rmtree(checkpoint.parent)
     if asked:
         from loomrl.control import stable_baselines as theirs
-        from loomrl.control.policy import ControlPolicy
+        from loomrl.control.team_policy import load_each
 
-        policy = ControlPolicy.load(folder)
-        if onnx:
-            policy.to_onnx(folder / "policy.onnx")
-        if stable_baselines:
-            theirs.write(policy, folder)
+        for own, policy in load_each(folder).items():
+            if onnx:
+                policy.to_onnx(own / "policy.onnx")
+            if stable_baselines:
+                theirs.write(policy, own)
     return version.id
 
 

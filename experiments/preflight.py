@@ -88,15 +88,18 @@ def _check_spaces(experiment: ControlExperiment) -> None:
     """The environment, and spaces that a network can take."""
     from loomrl.control.environment import agents_in, open_environment, open_environments
     from loomrl.control.space import acts, seen
+    from loomrl.control.team import TeamVector
 
     choice = experiment.environment
     settings = experiment.environment.settings
     agents = agents_in(choice, settings)
     if agents > 1:
         with closing(open_environments(choice, agents, settings)) as team:
-            spaces = team.single_observation_space, team.single_action_space
+            parts = team.parts.values() if isinstance(team, TeamVector) else [team]
+            spaces = [(part.single_observation_space, part.single_action_space) for part in parts]
     else:
         with closing(open_environment(choice, settings)) as one:
-            spaces = one.observation_space, one.action_space
-    seen(spaces[0])
-    acts(spaces[1])
+            spaces = [(one.observation_space, one.action_space)]
+    for observed, acted in spaces:
+        seen(observed)
+        acts(acted)

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from loomrl.config import ControlExperiment
+from loomrl.control.environment import policies_of
 from loomrl.control.episode import FilmedEpisode
 from loomrl.control.film import film_episode, refuse_form, write_films
 from loomrl.control.play import MOST_STEPS
@@ -49,6 +50,8 @@ def watch(
     """Play the evaluation's first episodes. A film is refused where it was asked for and cannot be made."""
     if file is not None:
         refuse_form(file)
+    if policies := policies_of(experiment.environment):
+        raise ConfigError(f"watch {name}: a film is of one policy, and this run has several: {', '.join(policies)}.")
     with open_store(experiment.store_url) as db:
         _, policy, version = find_acts(name, experiment.judged_in.settings, db)
     with open_scene(experiment) as (environments, reason):

@@ -31,13 +31,14 @@ from typing_extensions import override
 from loomrl.algorithms.control.league import open_league
 from loomrl.algorithms.control.learner import OURS, ControlWork
 from loomrl.algorithms.control.module import ActorModule, seed_without_compiler
-from loomrl.algorithms.control.rollout import Episode, Rollout, Window, spread_of
+from loomrl.algorithms.control.rollout import POLICY_RETURN, Episode, Rollout, Window, spread_of
 from loomrl.algorithms.control.runner import ArrayRunner
 from loomrl.algorithms.learners import load_state_file, own_settings, training_data, unwrap_errors
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.timing import Phases
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.space import acts
+from loomrl.control.team_policy import TeamPolicy
 from loomrl.errors import ArtifactError, ConfigError, EpisodeError
 from loomrl.telemetry.metric import Metric
 
@@ -65,6 +66,8 @@ class ControlStep(Placed):
         super().setup(config)
         batch = self.config.steps_per_update
         self.window = Window()
+        self.windows = {name: Window() for name in self.config.team}
+        """The latest episodes of each policy, if there are several."""
         self.phases = Phases()
         """Seconds by phase; a caller that measures part of the training replaces it."""
         self.updates = 0
@@ -80,7 +83,8 @@ class ControlStep(Placed):
         apart = self.config.num_env_runners or self.config.num_learners or self.config.num_gpus_per_learner
         self.is_alone = not self.config.fallback_reasons and not apart
         if self.is_alone:  # one process needs no copy of the weights
-            self.env_runner.module = self.learner_group._learner.module[DEFAULT_MODULE_ID]
+            module = self.learner_group._learner.module
+            self.env_runner.module = module if self.config.team else module[DEFAULT_MODULE_ID]
 
     @override
     def training_step(self) -> None:
@@ -108,7 +112,7 @@ class ControlStep(Placed):
         """Give runners, if they have a copy, the learner's weights."""
         if not self.is_alone:
             self.env_runner_group.sync_weights(
-                from_worker_or_learner_group=self.learner_group, policies={DEFAULT_MODULE_ID}, inference_only=True
+                from_worker_or_learner_group=self.learner_group, policies={*self.config.policies}, inference_only=True
             )
 
     @property
@@ -180,6 +184,10 @@ class ControlStep(Placed):
         """Count the runners' results, and log the latest episodes."""
         self.metrics.aggregate(list(counted), key=ENV_RUNNER_RESULTS)
         self.window.observe(rollouts)
+        for name, window in self.windows.items():
+            window.observe(rollout for rollout in rollouts if rollout.policy == name)
+            if (means := window.means()) is not None:
+                self.metrics.log_value((ENV_RUNNER_RESULTS, POLICY_RETURN, name), means[0], window=1)
         self.checked += [each for rollout in rollouts for each in rollout.episodes if each.unearned is not None]
         module = self.get_module()
         if isinstance(module, ActorModule) and (
@@ -206,6 +214,7 @@ class ControlStep(Placed):
             lambda runner: runner.enter(settings), local_env_runner=self.config.num_env_runners == 0
         )
         self.window = Window()
+        self.windows = {name: Window() for name in self.windows}
 
     @override
     def restore_env_runners(self, env_runner_group: EnvRunnerGroup) -> list[int]:
@@ -220,9 +229,14 @@ class ControlStep(Placed):
 
     def metrics_of(self, result: Mapping[str, Any]) -> dict[str, float]:
         """Our metrics from a result of `train`; unmeasured ones are left out."""
-        learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
+        learnt = [result.get(LEARNER_RESULTS, {}).get(policy, {}) for policy in self.config.policies]
         acted = result.get(ENV_RUNNER_RESULTS, {})
-        found = {str(name): learnt.get(name) for name in Metric}
+        found: dict[str, Any] = {
+            str(name): fmean(each[name] for each in learnt if name in each)
+            for name in Metric
+            if any(name in each for each in learnt)
+        }
+        found |= {Metric.RETURN.of(name): mean for name, mean in acted.get(POLICY_RETURN, {}).items()}
         told = {str(Metric.RETURN): acted.get(EPISODE_RETURN_MEAN), Metric.EPISODE_STEPS: acted.get(EPISODE_LEN_MEAN)}
         told[Metric.SUCCESS_TOLD] = self.window.success_of(len(self.window.latest)) if self.window.latest else None
         told |= {name: fmean(each[name] for each in self._spreads) for name in (self._spreads or [{}])[0]}
@@ -232,9 +246,14 @@ class ControlStep(Placed):
         found |= {name: value for name, value in told.items() if value is not None and not math.isnan(value)}
         return {name: float(value) for name, value in found.items() if value is not None}
 
-    def policy(self) -> ControlPolicy:
-        """The current policy, frozen, for acting without Ray."""
-        module = self.get_module()
+    def policy(self) -> ControlPolicy | TeamPolicy:
+        """The current policy, frozen, for acting without Ray; or several as one, each in its `policies`."""
+        if self.config.team:
+            return TeamPolicy({name: self._freeze(name) for name in self.config.team})
+        return self._freeze(DEFAULT_MODULE_ID)
+
+    def _freeze(self, name: str) -> ControlPolicy:
+        module = self.get_module(name)
         if not isinstance(module, ActorModule):
             if module is None:
                 raise ConfigError("policy() is of one policy, and this run teaches several: algo.get_module(its name).")
@@ -244,9 +263,9 @@ class ControlStep(Placed):
                 "out what brings another module, or take that one as it is: algo.get_module()."
             )
         state = self.learner_group.get_state(components=COMPONENT_LEARNER)[COMPONENT_LEARNER]
-        learnt = state[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID]
+        learnt = state[COMPONENT_RL_MODULE][name]
         net = deepcopy(module.net)
-        net.load_state_dict({name: torch.tensor(learnt[f"net.{name}"]) for name in net.state_dict()})
+        net.load_state_dict({key: torch.tensor(learnt[f"net.{key}"]) for key in net.state_dict()})
         return ControlPolicy(net, module.observation_space, module.action_space, module.model_config["network"])
 
     @override
@@ -260,10 +279,11 @@ class ControlStep(Placed):
     def state_dict(self) -> dict[str, Any]:
         """The latest episodes, and what the algorithm adds to RLlib's state."""
         state = {"window": self.window.state_dict(), "updates": self.updates, "place": self.place}
+        state["windows"] = {name: window.state_dict() for name, window in self.windows.items()}
         if self.league is not None:
             state["league"] = self.league.state_dict()
         if not self.config.fallback_reasons:
-            state["origin"] = origin(self.config, self.get_module())
+            state["origin"] = self._origin()
         return state
 
     @override
@@ -281,9 +301,11 @@ class ControlStep(Placed):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from `state_dict`'s."""
         self.window.load_state_dict(state["window"])
+        for name, window in self.windows.items():
+            window.load_state_dict(state["windows"][name])
         self.updates = state["updates"]
         if self.league is not None:
-            self.league.load_state_dict(state["league"], self.policy())
+            self.league.load_state_dict(state["league"], self._freeze(DEFAULT_MODULE_ID))
 
     @override
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
@@ -304,18 +326,24 @@ class ControlStep(Placed):
         if self.config.fallback_reasons:
             why = "; ".join(self.config.fallback_reasons)
             raise ConfigError(f"parent: only our runner and learner begin with weights, and not with {why}.")
-        weights = load_state_file(folder / MODULE, "module_state")
-        if not weights:
-            raise ArtifactError(f"parent: the checkpoint in {folder} has no weights of a policy of control.")
-        refuse_unfit(load_state_file(folder, self.STATE_FILE_NAME), origin(self.config, self.get_module()))
+        weights = {name: load_state_file(folder / MODULES / name, "module_state") for name in self.config.policies}
+        if not all(weights.values()):
+            raise ArtifactError(
+                f"parent: the checkpoint in {folder} has no weights of a policy of control"
+                f"{' for each of ' + ', '.join(weights) if self.config.team else ''}."
+            )
+        refuse_unfit(load_state_file(folder, self.STATE_FILE_NAME), self._origin())
         state = self.learner_group.get_state()
-        state["learner"]["rl_module"][DEFAULT_MODULE_ID] = weights
+        state["learner"]["rl_module"] |= weights
         self.learner_group.set_state(state)
         self.sync_weights()
 
     def _refuse_another(self, state: Mapping[str, Any]) -> None:
         if not self.config.fallback_reasons:
-            refuse_another(state, origin(self.config, self.get_module()))
+            refuse_another(state, self._origin())
+
+    def _origin(self) -> dict[str, Any]:
+        return origin(self.config, {name: self.get_module(name) for name in self.config.policies})
 
 
 def _with_returns(result: dict[str, Any]) -> dict[str, Any]:
@@ -338,20 +366,24 @@ def shares(rollouts: Sequence[Rollout], learners: int) -> list[tuple[Rollout, ..
     return [tuple(part[rank] for part in parts) for rank in range(learners)]
 
 
-MODULE = Path("learner_group", "learner", "rl_module", DEFAULT_MODULE_ID)
-"""Place of the module in a checkpoint of RLlib."""
+MODULES = Path("learner_group", "learner", "rl_module")
+"""Place of the modules in a checkpoint of RLlib."""
 SHAPE = ("hidden", "activation", "shared", "layer_norm", "memory")
 """The network settings that determine the meaning of its weights. The others only affect initial values."""
 
 
-def origin(config: Any, module: Any) -> dict[str, Any]:
+def origin(config: Any, modules: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that must be equal for a state to be resumed, as JSON."""
     network = config.settings.network.model_dump(mode="json", include=set(SHAPE))
+    module = next(iter(modules.values()))
+    observed = {name: str(each.observation_space) for name, each in modules.items()}
+    acted = {name: str(each.action_space) for name, each in modules.items()}
     return {
         "environment": str(config.env),
-        "observations": str(module.observation_space),
-        "actions": str(module.action_space),
+        "observations": str(observed) if config.team else str(module.observation_space),
+        "actions": str(acted) if config.team else str(module.action_space),
         "module": type(module).__name__,
+        **({"policies": str(config.team)} if config.team else {}),
         "normalize_observations": config.settings.normalize_observations,
         **config.settings.model_dump(mode="json", include=config.shaping),
         **{f"network.{name}": value for name, value in network.items()},

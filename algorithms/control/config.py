@@ -1,11 +1,12 @@
 """The RLlib configuration that control algorithms share: our settings and RLlib's, under either's names."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.from_config import NotProvided
 from ray.tune.registry import register_env
 from ray.util.debug import log_once
 from typing_extensions import override
@@ -14,13 +15,23 @@ from loomrl.algorithms.control import translation
 from loomrl.algorithms.control.module import ActorModule, ControlModule
 from loomrl.algorithms.control.probe import is_registered, probe, refuse_mask
 from loomrl.algorithms.control.runner import ArrayRunner
+from loomrl.algorithms.control.team import AgentMapping, TeamRunner, assign
 from loomrl.algorithms.control.translation import Changes, RLlibSetting, reasons
 from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import place
 from loomrl.canonical import content_hash
 from loomrl.config import ControlExperiment, CustomAlgorithm, Placement
 from loomrl.config.control import ControlAlgorithm
-from loomrl.control.environment import NATIVE, SYNC, Creator, agents_in, label, native_or_sync, refuse_other_spaces
+from loomrl.control.environment import (
+    NATIVE,
+    SYNC,
+    Creator,
+    agents_in,
+    label,
+    native_or_sync,
+    policies_of,
+    refuse_other_spaces,
+)
 from loomrl.errors import ConfigError
 from loomrl.schema import merge, nest
 
@@ -57,7 +68,10 @@ class ControlConfig(NamedConfig):
     settings: Any
     fast_learner: ClassVar[type]
     stock_learner: ClassVar[type]
+    team_learner: ClassVar[type | None] = None
+    """Our learner of several policies; None: RLlib's alone."""
     fast_runner: ClassVar[type[ArrayRunner]] = ArrayRunner
+    team_runner: ClassVar[type[ArrayRunner]] = TeamRunner
     stock_settings: ClassVar[frozenset[str]] = frozenset({"network", "gamma", "clip_norm"})
     """Settings that RLlib's own learner supports too."""
 
@@ -69,6 +83,8 @@ class ControlConfig(NamedConfig):
         """Steps of the whole run, for schedules."""
         self.fallback_reasons: tuple[str, ...] = ()
         """The reasons for using RLlib's own runner and learner; empty if ours are used."""
+        self.team: dict[str, tuple[Any, ...]] = {}
+        """The agents of each policy, if ours teach several."""
         self.env_runner_cls = self.fast_runner
         self.gym_env_vectorize_mode = AUTO
         self.num_env_runners = 0
@@ -95,10 +111,14 @@ class ControlConfig(NamedConfig):
         name = f"{label(choice)}/{form}"
         first = stages[0]
         register_env(name, Creator(choice))
+        if policies := policies_of(choice):
+            owner = {agent: policy for policy, agents in policies.items() for agent in agents}
+            config.multi_agent(policies={*policies}, policy_mapping_fn=owner)
         config.environment(name, env_config=first)
         config.env_runners(
             num_env_runners=rollout.runners,
-            num_envs_per_env_runner=(rollout.environments or config.num_envs_per_env_runner) * agents_in(choice, first),
+            num_envs_per_env_runner=(rollout.environments or config.num_envs_per_env_runner)
+            * (1 if policies else agents_in(choice, first)),
             rollout_fragment_length=rollout.steps or config.rollout_fragment_length,
             gym_env_vectorize_mode=NATIVE,
         )
@@ -120,6 +140,19 @@ class ControlConfig(NamedConfig):
         known = [name for name in settings if translation.ALIASES.get(name, name) in self.words]
         self.set_theirs({name: settings.pop(name) for name in known if not self.is_ours(name)})
         self.changes |= settings
+        return self
+
+    def multi_agent(
+        self, *, policies: Any = NotProvided, policy_mapping_fn: Any = NotProvided, **settings: Any
+    ) -> Self:
+        """RLlib's settings of several policies; the mapping may also be a dictionary from agents to policies."""
+        if isinstance(policies, set):
+            policies = sorted(policies)  # a set has another order in every process, and so would random numbers
+        if isinstance(policy_mapping_fn, Mapping) and "type" not in policy_mapping_fn:
+            policy_mapping_fn = AgentMapping(policy_mapping_fn)
+        super().multi_agent(  # type: ignore[misc]  # of the configuration that this is mixed into
+            policies=policies, policy_mapping_fn=policy_mapping_fn, **settings
+        )
         return self
 
     @property
@@ -146,6 +179,11 @@ class ControlConfig(NamedConfig):
             self.fallback_reasons = reasons(
                 self, settings=translation.changed_settings(self, base, {}, translation.STOCK_ONLY), model=foreign
             )
+            self.team = {}
+            if self.is_multi_agent:
+                team, further = assign(self)
+                self.fallback_reasons += further
+                self.team = {} if self.fallback_reasons else team
         if self.gym_env_vectorize_mode == AUTO:
             alone = self.fallback_reasons or is_registered(self.env)
             self.gym_env_vectorize_mode = SYNC if alone else native_or_sync(self.env)
@@ -155,7 +193,7 @@ class ControlConfig(NamedConfig):
         else:
             self._check_shares()
             self._check_memory()
-            self.env_runner_cls = self.fast_runner
+            self.env_runner_cls = self.team_runner if self.team else self.fast_runner
         self.told = {name: getattr(self, name) for name in self.words}
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         super().validate()
@@ -186,7 +224,8 @@ class ControlConfig(NamedConfig):
 
     def look(self) -> None:
         """Refuse an environment that cannot be trained on."""
-        probe(self.env, self.env_config)
+        if not self.team:
+            probe(self.env, self.env_config)
 
     def tell_rllib(self) -> None:
         """Copy our settings to RLlib's names."""
@@ -203,8 +242,9 @@ class ControlConfig(NamedConfig):
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps of all runners per update."""
-        return int(max(1, self.num_env_runners) * self.num_envs_per_env_runner * self.rollout_fragment_length)
+        """Environment steps of all runners per update; with several policies, of all agents."""
+        agents = sum(map(len, self.team.values())) or 1
+        return int(max(1, self.num_env_runners) * self.num_envs_per_env_runner * agents * self.rollout_fragment_length)
 
     def _check_shares(self) -> None:
         learners = max(1, self.num_learners)
@@ -238,7 +278,7 @@ class ControlConfig(NamedConfig):
             )
 
     def _use_rllib_learner(self) -> None:
-        if self.env_runner_cls is self.fast_runner:
+        if self.env_runner_cls in (self.fast_runner, self.team_runner):
             self.env_runner_cls = None  # RLlib chooses one
         changed = {name.partition(".")[0] for name in self.changes}
         lost = sorted(changed - self.stock_settings | self.unknown_to_stock())
@@ -263,7 +303,9 @@ class ControlConfig(NamedConfig):
     @override
     def get_default_learner_class(self) -> type:
         """Our learner if it supports the configuration, else RLlib's."""
-        return self.stock_learner if self.fallback_reasons else self.fast_learner
+        if self.fallback_reasons:
+            return self.stock_learner
+        return self.team_learner if self.team and self.team_learner else self.fast_learner
 
     @override
     def get_default_rl_module_spec(self) -> RLModuleSpec:

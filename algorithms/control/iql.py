@@ -87,7 +87,7 @@ class IQLLearner(LoggedLearner):
                 rollout = replace(rollout, actions=np.clip(rollout.actions, *self._bounds))
             recent.append(self._steps(rollout, rollout.rewards / self.reward_scale))
             self.owed += rollout.env_steps() * online.updates_per_step
-        due = self._least(int(self.owed)) if self._least(recent.steps) else 0
+        due = self.least(int(self.owed)) if self.least(recent.steps) else 0
         self.owed -= due
         for _ in range(due):
             self.improve(self.mix_batch(recent, online.data_share))

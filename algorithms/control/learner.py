@@ -116,11 +116,18 @@ class ControlWork:
 class ArrayLearner(OwnSteps):
     """The base of control algorithms' learners. Fed `TrainingData(batches=[Work, …])`, one per learner."""
 
+    policy = DEFAULT_MODULE_ID
+    """The policy that learns."""
+
     @override
     def build(self) -> None:
-        """Build, with the state beside the module: the random generator and the scale of rewards."""
+        """Build RLlib's part, and the state beside it."""
         seed_without_compiler()
         super().build()
+        self.start()
+
+    def start(self) -> None:
+        """Build the state beside the module: the random generator and the scale of rewards."""
         self._chance = torch.Generator().manual_seed(int(self.config.seed or 0))
         self._scale = Normalizer(1)
         self.parts: dict[str, Any] = {}
@@ -140,12 +147,16 @@ class ArrayLearner(OwnSteps):
     def report_metrics(self, trained: int) -> Any:
         """The metrics since the last call, for this many trained steps."""
         self._weights_seq_no += 1
-        for name, values in self._sums.items():
-            self.metrics.log_value((DEFAULT_MODULE_ID, name), float(torch.stack(values).mean()), window=1)
-        for module_id in (DEFAULT_MODULE_ID, ALL_MODULES):
-            self.metrics.log_value((module_id, NUM_MODULE_STEPS_TRAINED_LIFETIME), trained, reduce="lifetime_sum")
-        self._sums = {}
+        self.log_update(trained)
+        self.metrics.log_value((ALL_MODULES, NUM_MODULE_STEPS_TRAINED_LIFETIME), trained, reduce="lifetime_sum")
         return self.metrics.reduce()
+
+    def log_update(self, trained: int) -> None:
+        """Log the policy's metrics since the last call."""
+        for name, values in self._sums.items():
+            self.metrics.log_value((self.policy, name), float(torch.stack(values).mean()), window=1)
+        self.metrics.log_value((self.policy, NUM_MODULE_STEPS_TRAINED_LIFETIME), trained, reduce="lifetime_sum")
+        self._sums = {}
 
     def learn(self, work: ControlWork) -> int:
         """The algorithm's learning from its work; returns the number of steps trained on."""
@@ -156,7 +167,7 @@ class ArrayLearner(OwnSteps):
     @property
     def own(self) -> Any:
         """The module itself, without DDP around it."""
-        return self.module[DEFAULT_MODULE_ID].unwrapped()
+        return self.module[self.policy].unwrapped()
 
     @property
     def ranks(self) -> int:
@@ -177,7 +188,7 @@ class ArrayLearner(OwnSteps):
         return (inputs, values) if history is None else (inputs[batch["acted"]], values[batch["acted"]])
 
     def _said(self, seen_B: Tensor, history: History | None) -> tuple[Tensor, Tensor]:
-        module = self.module[DEFAULT_MODULE_ID]
+        module = self.module[self.policy]
         batch = {Columns.OBS: seen_B, HISTORY: history}
         if self.ranks == 1 and isinstance(module, ControlModule):
             return module.net(seen_B, history)  # type: ignore[no-any-return]
@@ -190,7 +201,7 @@ class ArrayLearner(OwnSteps):
     def minibatches(self, table: Table, size: float) -> Iterator[Table]:
         """One random pass over the table, in parts of about `size` rows over all learners."""
         rows = len(next(iter(table.values())))
-        parts = max(1, round(self._least(rows) * self.ranks / size))
+        parts = max(1, round(self.least(rows) * self.ranks / size))
         order_S = torch.randperm(rows, generator=self._chance).to(self._device)
         mixed = {name: column.to(self._device)[order_S].tensor_split(parts) for name, column in table.items()}
         for columns in zip(*mixed.values(), strict=True):
@@ -207,7 +218,7 @@ class ArrayLearner(OwnSteps):
             parameter.grad = None
         with no_denormals():
             loss.backward()
-            if self.ranks > 1 and not (is_wrapped and self.module[DEFAULT_MODULE_ID] is not self.own):
+            if self.ranks > 1 and not (is_wrapped and self.module[self.policy] is not self.own):
                 self._average([p.grad for p in parameters if p.grad is not None])
             what = "loss"
             judged = loss
@@ -275,7 +286,7 @@ class ArrayLearner(OwnSteps):
         mean_F, square_F = (sums[1:] / sums[0]).chunk(2)
         return float(sums[0]), mean_F, (square_F - mean_F.square()).clamp(min=0)
 
-    def _least(self, count: int) -> int:
+    def least(self, count: int) -> int:
         """The smallest of all learners' counts: all must take the same number of steps."""
         return int(self.reduce(torch.tensor(count), op=dist.ReduceOp.MIN)) if self.ranks > 1 else count
 

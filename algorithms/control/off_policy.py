@@ -57,10 +57,10 @@ class ReplayLearner(PartsLearner):
             self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
             self.ring.append(self._entries(rollout, rewards.numpy()))
             self.owed += rollout.env_steps() * settings.updates_per_step
-        if self._least(self.ring.steps) * self.length * self.ranks < settings.warmup:
+        if self.least(self.ring.steps) * self.length * self.ranks < settings.warmup:
             self.owed = 0.0
             return 0
-        due = self._least(int(self.owed))
+        due = self.least(int(self.owed))
         self.owed -= due
         with _products(settings.products):
             for _ in range(due):

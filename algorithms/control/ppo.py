@@ -4,13 +4,13 @@ Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a mi
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from ray.rllib.algorithms import ppo as stock
 from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
-from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS
@@ -42,9 +42,9 @@ class PPOLearner(ArrayLearner):
     """Learns policy and value function from steps of the current policy."""
 
     @override
-    def build(self) -> None:
-        """Build, with curiosity if configured."""
-        super().build()
+    def start(self) -> None:
+        """Build the state, with curiosity if configured."""
+        super().start()
         asked = self.config.settings.curiosity
         self._curiosity = None if asked is None else CuriosityReward(self, asked)
         self.parts["curiosity"] = self._curiosity
@@ -52,7 +52,7 @@ class PPOLearner(ArrayLearner):
     def learn(self, work: ControlWork) -> int:
         """`epochs` passes over the table in minibatches, or fewer once the policy has moved far enough."""
         settings = self.config.settings
-        optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
+        optimizer = self.get_optimizer(self.policy)
         self._set_optimizer_lr(optimizer, work.rate)
         self.log(Metric.LEARNING_RATE, torch.tensor(work.rate))
         table = self._table(work)
@@ -151,7 +151,8 @@ class PPOLearner(ArrayLearner):
     @override
     def _make_modules_ddp_if_necessary(self) -> None:
         super()._make_modules_ddp_if_necessary()
-        compress(self.module[DEFAULT_MODULE_ID], self.config.settings.compression)
+        for module in self.module.values():
+            compress(module, self.config.settings.compression)
 
     @override
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
@@ -166,6 +167,48 @@ class PPOLearner(ArrayLearner):
         )
 
 
+class PolicyLearner(PPOLearner):
+    """Learns one of several policies. RLlib's side, modules and optimizers, is that of the whole learner."""
+
+    def __init__(self, whole: PPOLearner, policy: str) -> None:
+        vars(self).update(vars(whole))
+        self.policy = policy
+        self.start()
+
+
+class TeamLearner(PPOLearner):
+    """Learns several policies, each from its own rollouts, as if it were the only one."""
+
+    @override
+    def start(self) -> None:
+        self.each = {name: PolicyLearner(self, name) for name in self.module._rl_modules}
+
+    @override
+    def learn(self, work: ControlWork) -> int:
+        """Learn every policy whose agents were there."""
+        trained = 0
+        for name, one in self.each.items():
+            rollouts = tuple(rollout for rollout in work.rollouts if rollout.policy == name)
+            if one.least(sum(rollout.env_steps() for rollout in rollouts)):
+                steps = one.learn(replace(work, rollouts=rollouts))
+                one.log_update(steps)
+                trained += steps
+        return trained
+
+    @override
+    def log_update(self, trained: int) -> None:
+        """Nothing: every policy has logged its own."""
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {name: one.state_dict() for name, one in self.each.items()}
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, one in self.each.items():
+            one.load_state_dict(state[name])
+
+
 class PPOConfig(ControlConfig, stock.PPOConfig):
     """`PPOConfig().environment("CartPole-v1").training(learning_rate=1e-3).build_algo()`."""
 
@@ -174,6 +217,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):
     by_rllib = frozenset({"minibatch_size"})  # per learner; that of an experiment is over all learners
     fast_learner = PPOLearner
     stock_learner = PPOTorchLearner
+    team_learner: ClassVar[type | None] = TeamLearner
     stock_settings = ControlConfig.stock_settings | {
         "learning_rate",
         "gae_lambda",
@@ -284,7 +328,8 @@ class PPO(ControlStep, stock.PPO):
         """One update."""
         super().training_step()
         if not self.config.fallback_reasons:
-            self._schedule.observe(self.metrics.peek((LEARNER_RESULTS, DEFAULT_MODULE_ID, Metric.POLICY_STEP_KL)))
+            kls = [(LEARNER_RESULTS, name, Metric.POLICY_STEP_KL) for name in self.config.policies]
+            self._schedule.observe(max(self.metrics.peek(kl, default=0.0) for kl in kls))
 
     @override
     def state_dict(self) -> dict[str, Any]:

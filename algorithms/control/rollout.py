@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.utils.metrics import EPISODE_LEN_MEAN, EPISODE_RETURN_MAX, EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN
 from torch import Tensor
 
@@ -21,6 +22,8 @@ from loomrl.telemetry.metric import Metric
 
 WINDOW = 100
 """Episodes over which a mean return is reported, as usual in the field."""
+POLICY_RETURN = "module_episode_returns_mean"
+"""RLlib's name for the mean return of one policy's episodes."""
 
 
 class Episode(NamedTuple):
@@ -80,6 +83,8 @@ class Rollout:
     """The runner, and the id of its uninterrupted sequence: rollouts of one route follow each other step by step."""
     state: NDArray[np.float32] | None = None
     """`[1, N, S]`: the state of the policy's memory before the first step, if it has one."""
+    policy: str = DEFAULT_MODULE_ID
+    """The policy that acted."""
 
     def env_steps(self) -> int:
         """Steps that an environment took."""
@@ -141,12 +146,13 @@ class Rollout:
         def cut(array: NDArray[Any] | None) -> list[Any]:
             return [None] * parts if array is None else np.split(array, parts, axis=1)
 
-        arrays = {name: cut(getattr(self, name)) for name in self.__slots__ if name not in ("episodes", "route")}
+        others = "episodes", "route", "policy"
+        arrays = {name: cut(getattr(self, name)) for name in self.__slots__ if name not in others}
         return [
-            Rollout(
+            replace(
+                self,
                 **{name: pieces[part] for name, pieces in arrays.items()},
                 episodes=self.episodes if not part else (),
-                route=self.route,
             )
             for part in range(parts)
         ]

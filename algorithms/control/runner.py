@@ -6,9 +6,9 @@ Axes: `_T` steps, `_N` environments, `_I` inputs of a distribution.
 import logging
 import math
 import pickle
+from collections.abc import Generator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -77,17 +77,21 @@ class ArrayRunner(SingleAgentEnvRunner):
         self._chance = np.random.default_rng(self._seed)
         self._counted = np.zeros(2, np.int64)
         self._acting: tuple[Any, RunnerPolicy] | None = None
-        if self.env is not None:
-            self._flatten = flatten(self.env.single_observation_space)
-            self._acts = acts(self.env.single_action_space)
-            self._mask = mask_in(self.env.single_observation_space, self.env.single_action_space)
-            squashed = self.module is not None and policy_of(self.module).distribution.squashed
-            self._translate = translator(self._acts, squashed=squashed)
-            if squashed:
-                count = self._acts.count
-                self._acts = replace(self._acts, low=(-1.0,) * count, high=(1.0,) * count)
         self._pink = PinkNoise() if self.config.noise_color == "pink" else None
+        if self.env is not None:
+            self._read_spaces()
         self._forget()
+
+    def _read_spaces(self) -> None:
+        """Prepare for the environment's spaces."""
+        self._flatten = flatten(self.env.single_observation_space)
+        self._acts = acts(self.env.single_action_space)
+        self._mask = mask_in(self.env.single_observation_space, self.env.single_action_space)
+        squashed = self.module is not None and policy_of(self.module).distribution.squashed
+        self._translate = translator(self._acts, squashed=squashed)
+        if squashed:
+            count = self._acts.count
+            self._acts = replace(self._acts, low=(-1.0,) * count, high=(1.0,) * count)
 
     def _forget(self) -> None:
         """Discard running episodes."""
@@ -126,8 +130,12 @@ class ArrayRunner(SingleAgentEnvRunner):
         first = self._needs_initial_reset
         self._forget()
         observations, info = self.env.reset(seed=self._seed if first else None)
-        self._over_N = idle_places(info, self._over_N)
         self._needs_initial_reset = False
+        self._see(observations, info)
+
+    def _see(self, observations: Any, info: Mapping[str, Any]) -> None:
+        """The first observations of all episodes."""
+        self._over_N = idle_places(info, self._over_N)
         self._now = self._flatten(observations)
         expected = (self.num_envs, *seen(self.env.single_observation_space).shape)
         if self._now.shape != expected:
@@ -174,7 +182,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         force_reset: bool,
     ) -> list[Any]:
         explore = self.config.explore if explore is None else explore
-        if self._now is None or force_reset or num_episodes is not None:
+        if not self._has_begun or force_reset or num_episodes is not None:
             self._begin()
         if num_episodes is not None:
             rollouts = self._until(num_episodes, explore=explore)
@@ -182,10 +190,9 @@ class ArrayRunner(SingleAgentEnvRunner):
             steps = self.config.get_rollout_fragment_length(self.worker_index)
             if num_timesteps is not None:
                 steps = math.ceil(num_timesteps / self.num_envs)  # RLlib's may be a fraction
-            rollouts = [self._collect(steps, explore=explore, random=random_actions)]
+            rollouts = self._collect(steps, explore=explore, random=random_actions)
         if num_episodes is not None or num_timesteps is not None:  # an evaluation, of which RLlib keeps only metrics
-            for episode in chain.from_iterable(made.episodes for made in rollouts):
-                self._log_episode_metrics(episode.steps, episode.reward, 0.0)
+            self._log_episodes(rollouts)
         make_callback(
             "on_sample_end",
             callbacks_objects=self._callbacks,
@@ -195,8 +202,36 @@ class ArrayRunner(SingleAgentEnvRunner):
         self._counted += np.array([(made.env_steps(), len(made.episodes)) for made in rollouts]).sum(0)
         return rollouts
 
-    def _collect(self, steps: int, *, explore: bool, random: bool = False) -> Rollout:
-        """The hot loop: everything that can wait is done after it."""
+    @property
+    def _has_begun(self) -> bool:
+        return self._now is not None
+
+    def _log_episodes(self, rollouts: Sequence[Rollout]) -> None:
+        """Log finished episodes under RLlib's names."""
+        for made in rollouts:
+            for episode in made.episodes:
+                self._log_episode_metrics(episode.steps, episode.reward, 0.0)
+
+    def _collect(self, steps: int, *, explore: bool, random: bool = False) -> list[Rollout]:
+        """The rollouts of this many steps, one for each policy."""
+        walk = self._walk(steps, explore=explore, random=random)
+        with torch.inference_mode():
+            actions = next(walk)
+            while True:
+                try:
+                    told = self.env.step(actions)
+                except Exception as error:  # noqa: BLE001 - environments raise errors of any type
+                    walk.throw(error)
+                try:
+                    actions = walk.send(told)
+                except StopIteration as done:
+                    found: list[Rollout] = done.value
+                    return found
+
+    def _walk(self, steps: int, *, explore: bool, random: bool) -> Generator[Any, Any, list[Rollout]]:
+        """The hot loop: gives actions and takes what the environments' step returns, so that several policies can act
+        in the same worlds. Everything that can wait is done after it.
+        """
         env = self.env
         at_once = resets_at_once(env)
         finals: list[Final] = []
@@ -218,46 +253,45 @@ class ArrayRunner(SingleAgentEnvRunner):
         mode = policy.distribution.mode
         decide = policy.decide
         noise_T = self._draw_noise(steps, policy.distribution) if explore else None
-        with torch.inference_mode():
-            for t in range(steps):
-                seen_T[t] = now
-                inputs, state = decide(torch.from_numpy(seen_T[t]), state)
-                inputs_T[t] = inputs
-                actions = (mode(inputs) if noise_T is None else sample(inputs, noise_T[t])).numpy()
-                if random:
-                    actions = self._random(seen_T[t])
-                drawn.append(actions)
-                try:
-                    observations, rewards[t], terminated[t], truncated[t], info = env.step(translate(actions))
-                    now = self._flatten(observations)
-                    if at_once and (over := np.flatnonzero(terminated[t] | truncated[t])).size:
-                        last = final_observations(env.single_observation_space, info, terminated[t], truncated[t])
-                        finals.append(Final(t, over, now[over] if last is None else self._flatten(last)))
-                        info = info.get("final_info", info)
-                        if ABSENT in info:
-                            raise EpisodeError(f"info[{ABSENT!r}] needs {MODE}=AutoresetMode.NEXT_STEP")
-                    else:
-                        idle[t] = idle_places(info, terminated[t] | truncated[t])
-                    for name, key in TOLD.items():
-                        if key in info:  # a copy: its memory may be written again
-                            told[name][t] = np.where(info.get(f"_{key}", True), info[key], np.nan)
-                except Exception as error:
-                    self._refuse_stuck(seen_T[: t + 1], idle[:t])
-                    raise EpisodeError(
-                        f"environment {self.config.env} raised {type(error).__name__}: {error}. Nothing was learnt "
-                        "from these steps. `loomrl envs check` looks for such faults one by one."
-                    ) from error
-                if state is not None:  # unless they begin at once, the step after an end only begins the next episode
-                    state[torch.from_numpy(terminated[t] | truncated[t] if at_once else over_N)] = 0.0
-                    over_N = idle[t]
-            seen_T[steps] = now
+        for t in range(steps):
+            seen_T[t] = now
+            inputs, state = decide(torch.from_numpy(seen_T[t]), state)
+            inputs_T[t] = inputs
+            actions = (mode(inputs) if noise_T is None else sample(inputs, noise_T[t])).numpy()
+            if random:
+                actions = self._random(seen_T[t])
+            drawn.append(actions)
+            try:
+                observations, rewards[t], terminated[t], truncated[t], info = yield translate(actions)
+                now = self._flatten(observations)
+                if at_once and (over := np.flatnonzero(terminated[t] | truncated[t])).size:
+                    last = final_observations(env.single_observation_space, info, terminated[t], truncated[t])
+                    finals.append(Final(t, over, now[over] if last is None else self._flatten(last)))
+                    info = info.get("final_info", info)
+                    if ABSENT in info:
+                        raise EpisodeError(f"info[{ABSENT!r}] needs {MODE}=AutoresetMode.NEXT_STEP")
+                else:
+                    idle[t] = idle_places(info, terminated[t] | truncated[t])
+                for name, key in TOLD.items():
+                    if key in info:  # a copy: its memory may be written again
+                        told[name][t] = np.where(info.get(f"_{key}", True), info[key], np.nan)
+            except Exception as error:
+                self._refuse_stuck(seen_T[: t + 1], idle[:t])
+                raise EpisodeError(
+                    f"environment {self.config.env} raised {type(error).__name__}: {error}. Nothing was learnt "
+                    "from these steps. `loomrl envs check` looks for such faults one by one."
+                ) from error
+            if state is not None:  # unless they begin at once, the step after an end only begins the next episode
+                state[torch.from_numpy(terminated[t] | truncated[t] if at_once else over_N)] = 0.0
+                over_N = idle[t]
+        seen_T[steps] = now
         self._now = now
         self._state = None if state is None else state.numpy()
         ends = Ends(terminated, terminated | truncated, idle)
         rollout = self._make_rollout(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, ends)
         if first is not None:
             rollout = replace(rollout, state=first)
-        return (rollout.with_told(told) if any(told.values()) else rollout).with_resets(finals)
+        return [(rollout.with_told(told) if any(told.values()) else rollout).with_resets(finals)]
 
     def _draw_noise(self, steps: int, distribution: ActionDistribution) -> Tensor:
         if self._pink is None:
@@ -362,25 +396,39 @@ class ArrayRunner(SingleAgentEnvRunner):
         rollouts = []
         limit = StepLimit(self.env)
         while (share_N > 0).any():
-            rollout = self._collect(1, explore=explore)
-            ended_N = rollout.ended[0] & (self._steps_N == 0)
-            ended = np.flatnonzero(ended_N)
-            wanted = [episode for n, episode in zip(ended, rollout.episodes, strict=True) if share_N[n] > 0]
-            share_N[ended] -= 1
-            overdue_N = limit.overdue(self._steps_N, self._over_N)
+            made = self._collect(1, explore=explore)
+            overdue_N = limit.overdue(self._by_place("_steps_N"), self._by_place("_over_N"))
+            for rollout, (places, part) in zip(made, self._seats(), strict=True):
+                ended_N = rollout.ended[0] & (part._steps_N == 0)
+                wanted_N = share_N[places] > 0
+                wanted = [
+                    each for n, each in zip(np.flatnonzero(ended_N), rollout.episodes, strict=True) if wanted_N[n]
+                ]
+                cut = np.flatnonzero(overdue_N[places] & wanted_N)
+                wanted += [Episode.of(part._earned_N[n], int(part._steps_N[n])) for n in cut]
+                share_N[places] -= ended_N | overdue_N[places]
+                rollouts.append(replace(rollout, episodes=tuple(wanted)))
             if overdue_N.any():
-                cut = np.flatnonzero(overdue_N & (share_N > 0))
-                wanted += [Episode.of(self._earned_N[n], int(self._steps_N[n])) for n in cut]
-                share_N[overdue_N] -= 1
-                self._restart(overdue_N, limit)
-            rollouts.append(replace(rollout, episodes=tuple(wanted)))
+                _log.warning("environment %s: %s", self.config.env, limit.warning(int(overdue_N.sum())))
+                self._restart(overdue_N, *limit.restart(overdue_N, self._by_place("_over_N")))
         self._needs_initial_reset = False
         return rollouts
 
-    def _restart(self, overdue_N: NDArray[np.bool_], limit: StepLimit) -> None:
-        """Begin new episodes in these environments."""
-        _log.warning("environment %s: %s", self.config.env, limit.warning(int(overdue_N.sum())))
-        observations, self._over_N = limit.restart(overdue_N, self._over_N)
+    def _seats(self) -> list[tuple[Any, "ArrayRunner"]]:
+        """The places of each policy, and what acts there."""
+        return [(slice(None), self)]
+
+    def _by_place(self, name: str) -> NDArray[Any]:
+        """This attribute of all places."""
+        found = [(places, getattr(part, name)) for places, part in self._seats()]
+        whole = np.empty(self.num_envs, found[0][1].dtype)
+        for places, values in found:
+            whole[places] = values
+        return whole
+
+    def _restart(self, overdue_N: NDArray[np.bool_], observations: Any, over_N: NDArray[np.bool_]) -> None:
+        """New episodes begin in the environments that are overdue."""
+        self._over_N = over_N
         self._now = self._flatten(observations)
         for x_N in (self._earned_N, self._steps_N, self._discounted_N):
             x_N[overdue_N] = 0
@@ -401,16 +449,19 @@ class ArrayRunner(SingleAgentEnvRunner):
         """RLlib's state, with the environments in the middle of their episodes if they can be pickled."""
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
         if components is None and self.env is not None:
-            state[ROUTE] = {
-                "env": _pickle_env(self.env, self.config.env),
-                "noise": self._noise.get_state(),
-                "chance": self._chance.bit_generator.state,
-                "way": self._way,
-                "arrays": [self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N],
-                "state": self._state,
-                "pink": None if self._pink is None else self._pink.state,
-            }
+            state[ROUTE] = {"env": _pickle_env(self.env, self.config.env)} | self._route()
         return state
+
+    def _route(self) -> dict[str, Any]:
+        """The running episodes, beside their environments."""
+        return {
+            "noise": self._noise.get_state(),
+            "chance": self._chance.bit_generator.state,
+            "way": self._way,
+            "arrays": [self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N],
+            "state": self._state,
+            "pink": None if self._pink is None else self._pink.state,
+        }
 
     @override
     def set_state(self, state: dict[str, Any]) -> None:
@@ -419,19 +470,22 @@ class ArrayRunner(SingleAgentEnvRunner):
         route = state.get(ROUTE)
         if route is None or self.env is None:
             return
-        self._noise.set_state(route["noise"])
-        self._chance.bit_generator.state = route["chance"]
-        if self._pink is not None:
-            self._pink.state = route.get("pink")
+        self._take_route(route)
         if route["env"] is None:
             self._forget()
             return
         self.env.close()
         self.env = pickle.loads(route["env"])
+        self._needs_initial_reset = not self._has_begun
+
+    def _take_route(self, route: Mapping[str, Any]) -> None:
+        self._noise.set_state(route["noise"])
+        self._chance.bit_generator.state = route["chance"]
+        if self._pink is not None:
+            self._pink.state = route.get("pink")
         self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N = route["arrays"]
         self._way = route["way"]
         self._state = route.get("state")
-        self._needs_initial_reset = self._now is None
 
 
 def _pickle_env(env: Any, name: Any) -> bytes | None:

@@ -263,13 +263,12 @@ def reasons(config: Any, *, settings: Iterable[str], model: Iterable[str]) -> tu
     learner = config._learner_class
     if learner is not None and not issubclass(learner, config.fast_learner):
         found.append(f"learner_class={learner.__name__}")
-    if config.is_multi_agent:
-        found.append("several policies (multi_agent)")
     if config.batch_mode != "truncate_episodes" and not config.in_evaluation:
         found.append(f"batch_mode={config.batch_mode!r}")
-    if config.env_runner_cls not in (None, config.fast_runner, SingleAgentEnvRunner):
+    if config.env_runner_cls not in (None, config.fast_runner, config.team_runner, SingleAgentEnvRunner):
         found.append(f"env_runner_cls={config.env_runner_cls.__name__}")
-    found += [f"callback {name}" for name in EPISODE_CALLBACKS if _listens(config, name)]
+    callbacks = (*EPISODE_CALLBACKS, "on_environment_created") if config.is_multi_agent else EPISODE_CALLBACKS
+    found += [f"callback {name}" for name in callbacks if _listens(config, name)]
     if _recurrent(config):
         found.append("a module with memory")
     return tuple(found)

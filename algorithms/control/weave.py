@@ -256,6 +256,7 @@ class WeaveConfig(PPOConfig):
 
     settings_class = Settings
     fast_learner = WeaveLearner
+    team_learner = None
     fast_runner = WeaveRunner
 
     def __init__(self, algo_class: type | None = None) -> None:

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from loomrl.config.suite import ControlBenchmark, ControlSuite, LoggedReturn, Smoothness, SpaceBounds
-from loomrl.control.environment import agents_in, label, open_environments, snapshot
+from loomrl.control.environment import agents_in, label, open_environments, policies_of, snapshot
 from loomrl.control.mask import refuse_stuck
 from loomrl.control.memory import MemoryState
 from loomrl.control.play import ActingPolicy
@@ -55,6 +55,8 @@ def play_control(
     suite: ControlSuite, challenger: Party, baseline: Party | None, db: LoomDB, *, seed: int
 ) -> SuiteResult:
     """Play the suite; a ConfigError before the first episode if its thresholds cannot be met."""
+    if several := [label(one.environment) for one in suite.benchmarks if policies_of(one.environment)]:
+        raise ConfigError(f"benchmarks in {', '.join(several)}: the gate judges one policy, not environment.policies.")
     if suite.regression is not None and baseline is not None:
         sizes = {f"{label(one.environment)}": one.episodes for one in suite.benchmarks}
         refuse_blind(sizes, suite.regression.margin, error_rate=suite.error_rate, is_binary=False)

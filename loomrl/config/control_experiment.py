@@ -43,13 +43,19 @@ class GymnasiumEnvironment(_Environment):
     """Name in Gymnasium's registry."""
 
 
+PolicyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+AgentNames = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
 class CustomEnvironment(_Environment):
-    """`entry_point` names a Gymnasium environment, a `VectorEnv`, or a PettingZoo one whose agents share a policy."""
+    """`entry_point` names a Gymnasium environment, a `VectorEnv`, or a PettingZoo one whose agents share policies."""
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
     """The environment's class as `package.module:Class`, or a function that makes it; one of a `VectorEnv` is called
     with `num_envs`."""
+    policies: dict[PolicyName, AgentNames] = Field(default_factory=dict)
+    """The agents of each policy, for a `ParallelEnv` with ppo; empty: all share one."""
 
 
 ControlEnvironment = Annotated[GymnasiumEnvironment | CustomEnvironment, Field(discriminator="kind")]
@@ -198,6 +204,19 @@ class ControlExperiment(Training):
             raise ValueError("placement.colocated=true has no effect: control policies have no engine. Leave it out")
         if placement.engine != ProcessResources():
             raise ValueError("placement.engine has no effect: control policies have no engine. Leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _check_policies(self) -> Self:
+        environment = self.environment
+        if isinstance(environment, CustomEnvironment) and environment.policies:
+            if self.algorithm.kind != "ppo":
+                raise ValueError(
+                    f"environment.policies={[*environment.policies]}: {self.algorithm.kind} learns one policy. Set "
+                    "algorithm.kind=ppo, or leave them out"
+                )
+            if "default_policy" in environment.policies:
+                raise ValueError("environment.policies: default_policy is RLlib's name. Choose another one")
         return self
 
     @model_validator(mode="after")

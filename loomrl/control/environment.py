@@ -18,6 +18,7 @@ from loomrl.config import ControlEnvironment, CustomEnvironment, EnvironmentWrap
 from loomrl.control.mask import InfoMask
 from loomrl.control.shared import SharedVector, vector_form
 from loomrl.control.space import ACTION_MASK
+from loomrl.control.team import TeamVector
 from loomrl.control.vector import OnePlace, with_autoreset
 from loomrl.errors import ConfigError, LoomError
 from loomrl.named import named
@@ -46,21 +47,28 @@ def open_environments(choice: ControlEnvironment, count: int, settings: Mapping[
     """`count` places: that many environments, or agents that share a policy."""
     with _explain(choice, settings):
         wrappers = _wrappers(choice)
-        vector = _vector_maker(choice, settings)
+        vector = None if policies_of(choice) else _vector_maker(choice, settings)
         if vector is not None and choice.vectorization == "auto" and not wrappers:
             return _checked(vector(num_envs=count), count, label(choice))
         mode = SYNC if choice.vectorization == "auto" else choice.vectorization
         if isinstance(choice, GymnasiumEnvironment) and not _is_only_vector(choice):
             return gymnasium.make_vec(choice.id, num_envs=count, vectorization_mode=mode, wrappers=wrappers, **settings)
         make = _maker(choice, settings)
+        if policies := policies_of(choice):
+            return TeamVector(make, count, policies)
         if agents_in(choice, settings) > 1:
             return SharedVector(make, count)
         kind = SyncVectorEnv if mode == SYNC else AsyncVectorEnv
         return kind([make] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 
+def policies_of(choice: ControlEnvironment) -> Mapping[str, Sequence[str]]:
+    """The agents of each policy, if there are several."""
+    return {} if isinstance(choice, GymnasiumEnvironment) else choice.policies
+
+
 def agents_in(choice: ControlEnvironment, settings: Mapping[str, Any]) -> int:
-    """Agents that act in one environment with the same policy."""
+    """Agents that act in one environment."""
     if isinstance(choice, GymnasiumEnvironment):
         return 1
     with closing(open_environment(choice, settings)) as made:

@@ -48,6 +48,8 @@ from loomrl.schema import Config
 FORMAT = 1
 MANIFEST = "policy.json"
 TENSORS = "policy.safetensors"
+SEVERAL = "policies.json"
+"""In a folder of several policies (`loomrl.control.team`): their names, those of their folders."""
 
 
 class Sizes(Config):
@@ -102,6 +104,10 @@ def read_manifest(folder: Path) -> PolicyManifest:
     try:
         raw = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
+        if (folder / SEVERAL).is_file():
+            raise ArtifactError(
+                f"{str(folder)!r} has several policies, each in a folder of its name: give one of these."
+            ) from None
         raise load_error(folder, f"it has no {MANIFEST}: it is another folder, or was not written to its end") from None
     except (OSError, ValueError) as error:
         raise load_error(folder, f"{MANIFEST} cannot be read: {error}") from error

@@ -64,7 +64,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         with ExitStack() as undo:
             undo.callback(self.close)
             first = create()
-            self.agents, self.single_observation_space, self.single_action_space = _inspect(first)
+            self.agents, self.single_observation_space, self.single_action_space = self._inspect(first)
             self.worlds.append(first)
             for _ in range(count_worlds(num_envs, len(self.agents)) - 1):
                 self.worlds.append(create())
@@ -100,7 +100,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         rewards_P, terminated_P, truncated_P = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), np.bool_)
         infos = []
         count = len(self.agents)
-        chosen = list(iterate(self.action_space, actions))
+        chosen = self._split(actions)
         for w in range(len(self.worlds)):
             if self._over_W[w]:
                 told, info = self._begin(w)
@@ -129,8 +129,8 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         if not self._present_WA[w].any():
             raise EpisodeError(f"world {w}: no agent is there when the episode begins. Let reset fill its `agents`.")
         present = self._values(w, "observation", seen)
-        first = next(iter(present.values()))  # shown of those that come later, and not looked at
-        return [present.get(name, first) for name in self.agents], infos
+        absent = {name: self._show_absent(name, present) for name in self.agents if name not in present}
+        return [(present | absent)[name] for name in self.agents], infos
 
     def _act(self, w: int, actions: Sequence[Any]) -> tuple[list[Any], list[Any], Bools, Bools, Told]:
         world = self.worlds[w]
@@ -162,7 +162,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         listed_A = np.array([name in self.worlds[w].agents for name in self.agents], np.bool_)
         vanished_A = self._present_WA[w] & ~ended_A & ~listed_A
         if vanished_A.any():
-            names = ", ".join(np.array(self.agents)[vanished_A])
+            names = ", ".join(map(str, np.array(self.agents)[vanished_A]))
             raise EpisodeError(
                 f"world {w}: {names} is no longer among its agents, and neither terminated nor truncated: what its "
                 "last state is worth cannot be known. Let step tell one of them for it."
@@ -177,9 +177,8 @@ class SharedVector(VectorEnv[Any, Any, Any]):
             names = [name for name, is_there in zip(self.agents, self._present_WA[w], strict=True) if is_there]
         missing = [name for name in names if name not in told]
         if missing:
-            raise EpisodeError(
-                f"world {w}: no {what} for {', '.join(missing)}. reset and step tell every agent that is there."
-            )
+            who = ", ".join(map(str, missing))
+            raise EpisodeError(f"world {w}: no {what} for {who}. reset and step tell every agent that is there.")
         return {name: told[name] for name in names}
 
     def _refuse_strangers(self) -> None:
@@ -188,13 +187,26 @@ class SharedVector(VectorEnv[Any, Any, Any]):
             raise ConfigError(f"create() gave the same world more than once: make a new one at every call ({TRY}).")
         mine = self.agents, self.single_observation_space, self.single_action_space
         for w, world in enumerate(self.worlds):
-            if _inspect(world) != mine:
+            if (theirs := self._inspect(world)) != mine:
                 raise ConfigError(
-                    f"world {w} has other agents or spaces than world 0: {_inspect(world)} and not {mine}. "
+                    f"world {w} has other agents or spaces than world 0: {theirs} and not {mine}. "
                     "Let create() make the same kind of world at every call; vary what is inside of it."
                 )
 
     # -- all places -------------------------------------------------------------------------------------------------
+
+    def _inspect(self, world: Any) -> tuple[tuple[str, ...], Space, Space]:
+        """The agents' names, and their common spaces."""
+        refuse_turns(world)
+        return tuple(world.possible_agents), *common_spaces(world, world.possible_agents)
+
+    def _split(self, actions: Any) -> list[Any]:
+        """A batch of actions → one for each place."""
+        return list(iterate(self.action_space, actions))
+
+    def _show_absent(self, agent: str, present: Mapping[str, Any]) -> Any:
+        """The observation of an agent that comes later; it is not looked at."""
+        return next(iter(present.values()))
 
     def _batch(self, seen: Sequence[Sequence[Any]]) -> Any:
         """Observations by world and agent → one batch, in new memory."""
@@ -238,8 +250,8 @@ def count_worlds(places: int, agents: int) -> int:
     return places // agents
 
 
-def _inspect(world: Any) -> tuple[tuple[str, ...], Space, Space]:
-    """The agents' names, and their common spaces."""
+def refuse_turns(world: Any) -> None:
+    """A ConfigError if this is not a ParallelEnv with agents."""
     missing = [name for name in NEEDED if not hasattr(world, name)]
     if missing or hasattr(world, "agent_iter"):
         how = f"it has no {', '.join(missing)}" if missing else "its agents take turns"
@@ -249,21 +261,19 @@ def _inspect(world: Any) -> tuple[tuple[str, ...], Space, Space]:
             "of turns is entry_point=loomrl.control.turns:TurnVector with settings.game (docs/league.md), or played as "
             "text by a language policy, environments=[{id: PettingZoo}]."
         )
-    return common_spaces(world)
-
-
-def common_spaces(world: Any) -> tuple[tuple[str, ...], Space, Space]:
-    """The agents' names, and their common spaces; a ConfigError if one policy cannot serve them all."""
-    names = tuple(world.possible_agents)
-    if not names:
+    if not world.possible_agents:
         raise ConfigError(f"{world!r} has no possible_agents: a policy needs at least one agent.")
+
+
+def common_spaces(world: Any, names: Sequence[Any]) -> tuple[Space, Space]:
+    """The spaces that these agents share; a ConfigError if one policy cannot serve them all."""
     for what in ("observation_space", "action_space"):
         known = {name: getattr(world, what)(name) for name in names}
         odd = [name for name in names if known[name] != known[names[0]]]
         if odd:
             raise ConfigError(
-                f"{what} of {odd[0]} is {known[odd[0]]}, that of {names[0]} is {known[names[0]]}: one policy for all "
-                "needs equal spaces. Pad the smaller ones to the size of the largest, or train a policy for each kind "
-                "of agent with RLlib's own multi_agent."
+                f"{what} of {odd[0]} is {known[odd[0]]}, that of {names[0]} is {known[names[0]]}: one policy for "
+                "both needs equal spaces. Give each kind of agent a policy (environment.policies, or RLlib's "
+                "multi_agent), or pad the smaller ones to the size of the largest."
             )
-    return names, world.observation_space(names[0]), world.action_space(names[0])
+    return world.observation_space(names[0]), world.action_space(names[0])

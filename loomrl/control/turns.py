@@ -101,7 +101,7 @@ class TurnVector(VectorEnv[Any, Any, Any]):
         self._tables = [Table(_checked(make(**chosen), game)) for _ in range(num_envs)]
         first = self._tables[0].game
         self.render_mode = render_mode
-        _, self.single_observation_space, self.single_action_space = common_spaces(first)
+        self.single_observation_space, self.single_action_space = common_spaces(first, first.possible_agents)
         self.num_envs = num_envs
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)

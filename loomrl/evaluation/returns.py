@@ -42,15 +42,20 @@ class ReturnReport:
     """Mean return by trial, of episodes that have several."""
     cut: Cut | None = field(default=None, kw_only=True)
     """None where only the environment ends episodes."""
+    policies: dict[str, ReturnScore] = field(default_factory=dict, kw_only=True)
+    """The score of each policy, where the agents of a world have several."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values; infinite bounds are null, and what is empty of `trials` and `cut` is left out."""
+        """Plain JSON values; infinite bounds are null, and what is empty of `trials`, `cut` and `policies` is left
+        out.
+        """
         data = asdict(self)
-        for name in ("trials", "cut"):
+        for name in ("trials", "cut", "policies"):
             if not data[name]:
                 del data[name]
-        interval = data["overall"]["reward"]
-        interval |= {name: interval[name] if math.isfinite(interval[name]) else None for name in ("low", "high")}
+        for score in (data["overall"], *data.get("policies", {}).values()):
+            interval = score["reward"]
+            interval |= {name: interval[name] if math.isfinite(interval[name]) else None for name in ("low", "high")}
         return data
 
 
@@ -68,8 +73,15 @@ def judge_returns(
     """
     if len(rewards) != len(steps):
         raise ValueError(f"{len(rewards)} returns and {len(steps)} lengths: give both for every episode.")
+    score = score_returns(rewards, steps, confidence=confidence)
+    means = tuple(math.fsum(each) / len(each) for each in zip(*trials, strict=True))
+    return ReturnReport(policy, confidence, score, trials=means, cut=cut)
+
+
+def score_returns(rewards: Sequence[float], steps: Sequence[int], *, confidence: float) -> ReturnScore:
+    """The score of these episodes."""
     returns = [float(reward) for reward in rewards]
-    score = ReturnScore(
+    return ReturnScore(
         reward=mean_interval(returns, confidence=confidence),
         deviation=deviation(returns),
         least=min(returns, default=None),
@@ -77,5 +89,3 @@ def judge_returns(
         steps=sum(map(int, steps)) / len(steps) if len(steps) else None,
         episodes=len(returns),
     )
-    means = tuple(math.fsum(each) / len(each) for each in zip(*trials, strict=True))
-    return ReturnReport(policy, confidence, score, trials=means, cut=cut)

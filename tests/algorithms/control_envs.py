@@ -6,6 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -44,6 +45,51 @@ class Small(gymnasium.Env[Any, Any]):
 
     def _pay(self, action: Any) -> tuple[Any, dict[str, Any]]:
         raise NotImplementedError
+
+
+class Signal:
+    """A `ParallelEnv` of two kinds of agents. The speaker sees a colour and says a word. A step later the listener
+    hears it, and both earn 1 if it points at that colour. Words mean nothing until they agree on them.
+    """
+
+    possible_agents = ("speaker", "listener")
+    observed = MappingProxyType({"speaker": spaces.Discrete(3), "listener": spaces.Box(0, 1, (4,))})
+    acted = MappingProxyType({"speaker": spaces.Discrete(3), "listener": spaces.Discrete(4)})
+
+    def __init__(self, steps: int = 10) -> None:
+        self.unwrapped = self
+        self._steps = steps
+        self._chance = np.random.default_rng()
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return self.observed[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return self.acted[agent]
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self._chance = np.random.default_rng(seed)
+        self.agents = list(self.possible_agents)
+        self._taken = 0
+        self._colour = self._meant = int(self._chance.integers(3))
+        return self._show(word=3), {name: {} for name in self.agents}
+
+    def step(self, actions: Any) -> Any:
+        paid = float(self._taken > 0 and actions["listener"] == self._meant)
+        self._meant, self._colour = self._colour, int(self._chance.integers(3))
+        self._taken += 1
+        over = dict.fromkeys(self.possible_agents, self._taken == self._steps)
+        seen = self._show(word=int(actions["speaker"]))
+        self.agents = [] if over["speaker"] else self.agents
+        rewards = dict.fromkeys(self.possible_agents, paid)
+        return seen, rewards, dict.fromkeys(over, False), over, {name: {} for name in over}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _show(self, word: int) -> Any:
+        return {"speaker": self._colour, "listener": np.eye(4, dtype=np.float32)[word]}
 
 
 class Identity(Small):

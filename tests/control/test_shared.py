@@ -325,7 +325,10 @@ def test_a_world_that_does_not_tell_what_an_agent_needs_is_named(create: Any, wo
 @pytest.mark.parametrize(
     ("create", "words"),
     [
-        (lambda: Unequal("observation_space"), r"observation_space of right is Discrete\(3\), that of left .*Pad"),
+        (
+            lambda: Unequal("observation_space"),
+            r"observation_space of right is Discrete\(3\), that of left .*environment\.policies.*pad",
+        ),
         (
             lambda: Unequal("action_space"),
             r"action_space of right is Discrete\(3\), that of left is Discrete\(2\)",

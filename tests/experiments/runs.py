@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from loomrl.config import AnyExperiment, ControlExperiment
-from loomrl.control.policy import ControlPolicy
+from loomrl.control.team_policy import load_each
 from loomrl.experiments.train import Listener, train
 from loomrl.run.ledger import VersionLedger
 from loomrl.run.version import copied, find_version
@@ -48,7 +48,8 @@ def weights(settings: AnyExperiment, version: str) -> dict[str, Any]:
         checkpoint = copied(found, db)
     try:
         if isinstance(settings, ControlExperiment):
-            return ControlPolicy.load(checkpoint / "policy").net.state_dict()
+            parts = load_each(checkpoint / "policy").items()
+            return {f"{part.name}/{key}": value for part, one in parts for key, value in one.net.state_dict().items()}
         state: dict[str, Any] = torch.load(checkpoint / "state.pt", weights_only=True)["learner"]["module"]
         return state
     finally:
