@@ -31,7 +31,7 @@ HEAD = """# Zoo
 `loomrl bench zoo page=docs/zoo.md` (`pip install 'loomrl[zoo]'`) trains `control/ROW` beside \
 Stable-Baselines3 with its zoo's settings, one thread. Return of 100 greedy episodes: the median of the \
 seeds, then each; `zoo`: the return that SB3's zoo publishes. CPU seconds: the process until training ends; \
-~: by the rate of its first steps. `zoo.json` has more.
+~: by the rate of its first steps.
 
 | row | return | SB3 | zoo | steps | SB3 | CPU s | SB3 | ratio |
 |---|---|---|---|---|---|---|---|---|
@@ -161,7 +161,7 @@ def _stock_line(row: str, found: dict[str, Any]) -> str:
 
 def _spread(results: Sequence[Result]) -> str:
     seeds = ", ".join(f"{each['return']:.4g}" for each in results)
-    return f"**{_median(results, 'return'):.4g}** ({seeds})"
+    return f"**{_median(results, 'return'):.4g}**" + (f" ({seeds})" if len(results) > 1 else "")
 
 
 def _draw(file: Path, kept: dict[str, Any]) -> None:
