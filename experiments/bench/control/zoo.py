@@ -165,8 +165,8 @@ def _spread(results: Sequence[Result]) -> str:
 
 
 def _draw(file: Path, kept: dict[str, Any]) -> None:
-    """The curves of rows that have one: fewer than 100 episodes make none."""
-    kept = {row: results for row, results in kept.items() if any(each["curve"] for each in results[OURS])}
+    """The curves of rows that have one: 100 episodes make its first point."""
+    kept = {row: results for row, results in kept.items() if any(len(each["curve"]) > 1 for each in results[OURS])}
     across = min(ABREAST, len(kept))
     down = -(-len(kept) // across)
     with picture(file, 3.0 * across, 2.2 * down) as drawn:
