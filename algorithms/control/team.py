@@ -155,7 +155,7 @@ def _agents(config: Any, world: Any, reasons: list[str]) -> dict[str, tuple[Any,
 
 
 def _strange(world: Any, agents: Agents) -> list[str]:
-    """What our networks or runner cannot do in this world."""
+    """The first reason why our networks or runner cannot act in this world."""
     missing = [name for name in NEEDED if not hasattr(world, name)]
     if missing:
         return [f"several policies with an environment without {missing[0]}"]

@@ -21,7 +21,7 @@ POLICIES = {"walk": ("b", "c"), "fly": ("a",)}
 
 
 class Zoo:
-    """Everybody earns the time; `a` has other spaces, comes at the second step and leaves after two."""
+    """All earn the time; `a` has other spaces, comes at the second step and leaves after two."""
 
     possible_agents = ("a", "b", "c")
 
