@@ -112,16 +112,20 @@ def own_settings(learner_group: Any) -> Iterator[None]:
     list(learner_group.foreach_learner(partial(_set, kept)))
 
 
+def _optimizers(learner: Any) -> list[Any]:
+    """Those of every policy."""
+    return [each for name, _ in learner.module.items() for _, each in learner.get_optimizers_for_module(name)]
+
+
 def _settings(learner: Any) -> Settings:
     return [
         [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
-        for _, optimizer in learner.get_optimizers_for_module()
+        for optimizer in _optimizers(learner)
     ]
 
 
 def _set(kept: Settings, learner: Any) -> None:
-    optimizers = learner.get_optimizers_for_module()
-    for (_, optimizer), groups in zip(optimizers, kept, strict=True):
+    for optimizer, groups in zip(_optimizers(learner), kept, strict=True):
         for group, settings in zip(optimizer.param_groups, groups, strict=True):
             group.update(settings)
 

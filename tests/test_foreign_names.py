@@ -37,6 +37,8 @@ ON_PURPOSE = {
         *("_callbacks", "_increase_sampled_metrics", "_log_episode_metrics", "_seed"),
     },
     "WeaveRunner": {"env", "num_envs", "_needs_initial_reset"},
+    "PolicyRunner": {"env", "num_envs"},  # its part of the whole runner's
+    "TeamRunner": {"env", "num_envs", "_needs_initial_reset", "module", "spaces", "_device"},  # as RLlib's make_… do
     "PPOConfig": {"_model_config"},  # of the user's rl_module(model_config=…)
     "SACConfig": {"_model_config"},
     "Language": {

@@ -142,6 +142,7 @@ class ControlConfig(NamedConfig):
         self.changes |= settings
         return self
 
+    @override
     def multi_agent(
         self, *, policies: Any = NotProvided, policy_mapping_fn: Any = NotProvided, **settings: Any
     ) -> Self:

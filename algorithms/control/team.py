@@ -191,6 +191,7 @@ class PolicyRunner(ArrayRunner):
         self._forget()
 
     @property
+    @override
     def module(self) -> Any:
         """The policy's."""
         return self._whole.module[self._policy_name]
@@ -215,6 +216,7 @@ class TeamRunner(ArrayRunner):
         self.num_envs = self.env.num_envs
         self._needs_initial_reset = True
 
+    @override
     def make_module(self) -> None:
         """A module for each policy."""
         spec = self.config.get_multi_rl_module_spec(spaces=self.get_spaces(), inference_only=True)

@@ -53,6 +53,8 @@ STATE = {
     "ArrayLearner": {"_weights_seq_no"},
     "ArrayRunner": {"_needs_initial_reset", "config", "env"},
     "WeaveRunner": {"_needs_initial_reset", "env", "num_envs"},
+    "PolicyRunner": {"env", "num_envs"},
+    "TeamRunner": {"_needs_initial_reset", "env", "module", "num_envs"},
 }
 """RLlib's own state that a class of ours sets for RLlib."""
 ALLOWED = SETTINGS | STATE
