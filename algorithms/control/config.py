@@ -143,7 +143,7 @@ class ControlConfig(NamedConfig):
         return self
 
     @override
-    def multi_agent(
+    def multi_agent(  # type: ignore[misc]  # of the configuration that this is mixed into
         self, *, policies: Any = NotProvided, policy_mapping_fn: Any = NotProvided, **settings: Any
     ) -> Self:
         """RLlib's settings of several policies; the mapping may also be a dictionary from agents to policies."""

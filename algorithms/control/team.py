@@ -217,7 +217,7 @@ class TeamRunner(ArrayRunner):
         self._needs_initial_reset = True
 
     @override
-    def make_module(self) -> None:
+    def make_module(self) -> None:  # type: ignore[misc]  # it is found by name
         """A module for each policy."""
         spec = self.config.get_multi_rl_module_spec(spaces=self.get_spaces(), inference_only=True)
         self.module = spec.build()
