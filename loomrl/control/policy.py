@@ -49,7 +49,7 @@ FORMAT = 1
 MANIFEST = "policy.json"
 TENSORS = "policy.safetensors"
 SEVERAL = "policies.json"
-"""In a folder of several policies (`loomrl.control.team`): their names, those of their folders."""
+"""In a folder of several policies (`loomrl.control.team_policy`): their names, those of their folders."""
 
 
 class Sizes(Config):

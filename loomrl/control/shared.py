@@ -129,8 +129,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         if not self._present_WA[w].any():
             raise EpisodeError(f"world {w}: no agent is there when the episode begins. Let reset fill its `agents`.")
         present = self._values(w, "observation", seen)
-        absent = {name: self._show_absent(name, present) for name in self.agents if name not in present}
-        return [(present | absent)[name] for name in self.agents], infos
+        return [present[name] if name in present else self._show_absent(name, present) for name in self.agents], infos
 
     def _act(self, w: int, actions: Sequence[Any]) -> tuple[list[Any], list[Any], Bools, Bools, Told]:
         world = self.worlds[w]
