@@ -350,7 +350,9 @@ class RunAgain:
         known = {attempt.id: attempt for attempt in recorded}
         of_a_try = source.experiment.rollout.groups_per_update
         tries = 1 + max((int(name.rpartition("/")[2]) for name in leased), default=0) // of_a_try
+        before = source.tasks.state_dict()
         plans = [plan for number in range(tries) for plan in source.plan(policy, number)]
+        source.tasks.load_state_dict(before)  # collect() draws them itself
         for plan in plans:
             if plan.attempt.id not in known:
                 yield RecordMismatch("tasks", plan.attempt.id, "the attempt is not in the evidence")

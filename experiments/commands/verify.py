@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from loomrl.errors import ConfigError
 from loomrl.experiments.commands.face import open_face_store
 from loomrl.experiments.commands.output import beginning, emit
 
@@ -31,6 +32,8 @@ def verify(
     from loomrl.files import scratch
 
     place = Path(what)
+    if not place.exists() and place.suffix == ".tar":
+        raise ConfigError(f"{what}: no such file. Give a bundle, or a version on record such as RUN/12.")
     if not place.exists():
         place = scratch("evidence") / "bundle"
         with open_face_store() as db:

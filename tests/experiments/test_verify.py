@@ -21,6 +21,15 @@ from tests.experiments.evidence_support import FORGERS, bundled, copy_of, forge_
 
 pytestmark = [pytest.mark.system, QUIET]
 TALKATIVE = "tests.algorithms.language_envs:TalkativeEnvironment"
+ROWS = {
+    "id": "Prompts",
+    "settings": {
+        "rows": [{"prompt": f"Say {n}.", "answer": str(n)} for n in range(40)],
+        "reward": "tests.gym.prompt_rewards:is_right",
+        "answer": "answer",
+        "max_steps": 1,
+    },
+}
 Forger = Callable[[Path, random.Random], tuple[str, str]]
 
 
@@ -117,9 +126,19 @@ def test_a_file_that_is_not_the_manifests_is_named_at_any_share(
 
 @pytest.mark.slow
 def test_a_lineage_is_verified_run_by_run_down_to_its_first(tmp_path: Path) -> None:
-    """The second run begins with a version of the first one, by another algorithm that learns in several steps."""
-    made(tmp_path)
-    changes = {"parent": "r/1", "algorithm.model.build": None, "algorithm.optimizer.minibatches": 2}
+    """The second run begins with a version of the first one, by another algorithm that learns in several steps.
+
+    Their tasks are rows, of which each is drawn once: what was drawn for an update decides what comes in the next.
+    """
+    rows = {"environments": [ROWS], "evaluation.levels": None}
+    made(tmp_path, **rows)
+    changes = {
+        "parent": "r/1",
+        "algorithm.model.build": None,
+        "algorithm.optimizer.minibatches": 2,
+        "train.checkpoint_every": 2,
+        **rows,
+    }
     shutil.rmtree(tmp_path / "bundle")
     found = verified(made(tmp_path, "ppo", run="s", **changes))
     assert found.holds, found.mismatches
@@ -174,6 +193,8 @@ def test_the_command_verifies_a_version_on_record_and_an_archive_elsewhere(
     assert (told["holds"], told["version"], told["root"]) == (True, "r/1", archive["sha256"])
     with pytest.raises(ConfigError, match="exists already"):
         typed("policies", "export", "r/1", "out.tar", "--evidence", "--store", store)
+    with pytest.raises(ConfigError, match="away.tar: no such file"):
+        typed("verify", "away.tar")
 
 
 def test_evidence_with_a_key_in_it_is_not_written(tmp_path: Path) -> None:
