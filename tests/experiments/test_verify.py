@@ -193,7 +193,7 @@ def test_the_command_verifies_a_version_on_record_and_an_archive_elsewhere(
     assert (told["holds"], told["version"], told["root"]) == (True, "r/1", archive["sha256"])
     with pytest.raises(ConfigError, match="exists already"):
         typed("policies", "export", "r/1", "out.tar", "--evidence", "--store", store)
-    with pytest.raises(ConfigError, match="away.tar: no such file"):
+    with pytest.raises(ConfigError, match=r"away\.tar: no such file"):
         typed("verify", "away.tar")
 
 
