@@ -304,8 +304,7 @@ class ControlTraining:
         self.stage = state["stage"]
         self.judged = dict(state["judged"])
         self._convergence.load_state_dict(state["convergence"])
-        if "onset" in state:  # a checkpoint from before the monitor has none
-            self._onset.load_state_dict(state["onset"])
+        self._onset.load_state_dict(state["onset"])
         self._ledger.believe(state)
         self._record_evaluation(state)
         return True

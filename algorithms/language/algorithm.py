@@ -361,8 +361,7 @@ class Language(Placed):
     def _load_progress(self, state: Mapping[str, Any]) -> None:
         self.source.load_state_dict(state)
         self._stopper.load_state_dict(state["stopper"])
-        if "onset" in state:  # a checkpoint from before the monitor has none
-            self._onset.load_state_dict(state["onset"])
+        self._onset.load_state_dict(state["onset"])
 
     def _verdicts(self) -> dict[str, Any]:
         """The state of all that may end the run, as JSON."""

@@ -159,7 +159,8 @@ class _RunCheck:
 
     def all(self) -> list[RecordMismatch]:
         """Every mismatch that is found. Work of minutes begins only where the record is consistent."""
-        mismatches = [*self._settings(), *self._code(), *self._data()]
+        # A run that was resumed names its code once a process: the same difference is told once.
+        mismatches = [*dict.fromkeys([*self._settings(), *self._code(), *self._data()])]
         if not mismatches:
             mismatches += self._again()
         self.found.links += self._links.values()
