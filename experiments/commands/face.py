@@ -107,7 +107,18 @@ Tls = Annotated[
         help="Speak HTTPS: a certificate with its chain, and its private key, in PEM.",
     ),
 ]
+def _in_words(reason: str | None) -> str | None:
+    """A reason; not the next option, which would be swallowed."""
+    if reason is not None and reason.startswith("-"):
+        raise ConfigError(f"--no-gate: say a reason before {reason}.")
+    return reason
+
+
 Who = Annotated[str, typer.Option(help="Your name; by default your account's.")]
+NoGate = Annotated[
+    str | None,
+    typer.Option(metavar="REASON", callback=_in_words, help="Skip the gate; the reason is kept on record."),
+]
 Why = Annotated[str, typer.Option(help="Reason, kept on record.")]
 Host = Annotated[str, typer.Option(help="Address to serve on; beyond this machine callers need a key or a token.")]
 AllowHost = Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.face import Who, face, nouns, open_face_store
+from loomrl.experiments.commands.face import NoGate, Who, face, nouns, open_face_store
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import beginning, emit
 from loomrl.record.catalogue import KEY_RECORDS, PEOPLE_RECORDS
@@ -93,7 +93,7 @@ def forget(  # noqa: PLR0913 - a command with its options
         Path | None, typer.Option(metavar="FILE", help="Ed25519 key (PEM) that signs the certificate of --weights.")
     ] = None,
     suite: Annotated[str | None, typer.Option(help="Suite of the gate for what takes their place.")] = None,
-    no_gate: Annotated[str | None, typer.Option(metavar="REASON", help="Skip the gate, for this reason.")] = None,
+    no_gate: NoGate = None,
     strategy: Annotated[str | None, typer.Option(help="Of the release; by default as the gate advises.")] = None,
     who: Who = "",
 ) -> None:
@@ -150,9 +150,8 @@ def forget(  # noqa: PLR0913 - a command with its options
     file = Path(f"forgetting-{done.id[:8]}.json")
     write_certificate(done.certificate, file)
     told = done.certificate["certificate"]
-    text = (
-        f"{len(told['retired'])} versions learnt from them and are retired. Certificate: {file}, signature: {file}.sig"
-    )
+    retired = ", ".join(told["retired"]) or "none"
+    text = f"versions that learnt from them, retired: {retired}\ncertificate: {file}, signature: {file}.sig"
     emit(dict(done.certificate), text)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.face import RUN, Who, Why, face, open_face_store, verb, without
+from loomrl.experiments.commands.face import RUN, NoGate, Who, Why, face, open_face_store, verb, without
 from loomrl.experiments.commands.listing import add_list
 from loomrl.experiments.commands.output import emit, print_json
 from loomrl.record.catalogue import RELEASE_RECORDS, release_as_json
@@ -38,9 +38,7 @@ def run(  # noqa: PLR0913 - a command with its options
     suite: Annotated[
         str | None, typer.Option(help="Suite of the gate; control policies need one, others have a default.")
     ] = None,
-    no_gate: Annotated[
-        str | None, typer.Option(metavar="REASON", help="Skip the gate; the reason is kept on record.")
-    ] = None,
+    no_gate: NoGate = None,
     who: Who = "",
     why: Why = "",
     watch: Watch = False,

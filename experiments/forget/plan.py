@@ -22,7 +22,7 @@ from loomrl.run.version import file_of, has_checkpoint
 from loomrl.store import LoomDB
 from loomrl.store.datasets import DatasetRow, find_dataset, identified, read_rows, record_dataset
 from loomrl.store.endpoints import list_endpoints
-from loomrl.store.forgettings import MOST, find_learners, find_rows, spoken
+from loomrl.store.forgettings import FORGETTINGS, MOST, find_learners, find_rows, spoken
 from loomrl.store.runs import POLICIES, RUNS, Run, load_experiment, served_version
 from loomrl.store.sessions import person_hash
 from loomrl.store.view.metrics import read_metrics
@@ -103,6 +103,7 @@ def plan_forgetting(db: LoomDB, store_url: str, endpoint: str, names: Sequence[s
 
     It stores the data sets without their rows.
     """
+    _refuse_strangers(db, endpoint, names)
     trajectories = spoken(db, endpoint, names)
     rows = find_rows(db, trajectories)
     trained = [id for id, each in rows.items() if any(row.part == "train" for row in each)]
@@ -123,6 +124,17 @@ def plan_forgetting(db: LoomDB, store_url: str, endpoint: str, names: Sequence[s
         replays=replays,
         endpoints=served,
     )
+
+
+def _refuse_strangers(db: LoomDB, endpoint: str, names: Sequence[str]) -> None:
+    """A ConfigError if nothing is on record of one of them: a misspelt name would get a certificate."""
+    known = {person for one in FORGETTINGS.latest(db, endpoint=endpoint, limit=MOST) for person in one.people}
+    for name in names:
+        if not spoken(db, endpoint, [name]) and person_hash(endpoint, name) not in known:
+            raise ConfigError(
+                f"no session of {name!r} is on record at endpoint {endpoint!r}. Names are those that callers give in "
+                "`user`. If the record was deleted before, what was trained on it cannot be found any more."
+            )
 
 
 def _served(db: LoomDB, learnt: Collection[str]) -> dict[str, str]:

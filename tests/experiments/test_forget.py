@@ -215,11 +215,16 @@ def test_command_says_what_it_takes_and_does_it(
     ):
         with pytest.raises(ConfigError, match=said):
             typed(*forget_ada, *words)
+    stranger = ("people", "forget", "ada", "Ada", "--endpoint", ENDPOINT, "--store", url(folder))
+    with pytest.raises(ConfigError, match="no session of 'Ada' is on record"):
+        typed(*stranger, "--weights", "--plan")
     told = typed_json(*forget_ada, "--weights", "--plan")
     assert (told["versions"], told["replays"]) == (["present/2"], []), "it is not served, so nothing is made again"
     assert "3 sessions, 3 rows of training data in 1 data sets" in typed(*forget_ada, "--weights", "--plan")
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", "key.pem"], check=True, capture_output=True)
-    assert "1 versions learnt from them" in typed(*forget_ada, "--weights", "--key", "key.pem")
+    with pytest.raises(ConfigError, match="no session of 'Ada' is on record"):
+        typed(*stranger, "--weights", "--key", "key.pem")
+    assert "retired: present/2" in typed(*forget_ada, "--weights", "--key", "key.pem")
     (file,) = tmp_path.glob("forgetting-*.json")
     assert json.loads(file.read_text())["retired"] == ["present/2"]
     with pytest.raises(LoomError, match="'present/2' is never used again"):

@@ -65,6 +65,7 @@ def test_bad_input_is_named_and_nothing_moves(url: str, tmp_path: Path, capsys: 
         (("new", "--to", "cart", "--no-gate", "x", "--strategy", "canaries"), "strategy='canaries'"),
         (("new", "--to", "cart", "--no-gate", "x", "gards=[]"), "Did you mean 'guards'"),
         (("new", "--to", "cart", "--no-gate", "x", "--suite", "y"), "has no effect"),
+        (("new", "--to", "cart", "--no-gate", "--watch"), "say a reason before --watch"),
         (("new", "--to", "cart"), "--suite: a control policy's suite depends"),
         (("new", "--to", "cart", "--suite", "contrl_tiny"), "Did you mean 'control_tiny'"),
     ):
