@@ -107,6 +107,8 @@ Tls = Annotated[
         help="Speak HTTPS: a certificate with its chain, and its private key, in PEM.",
     ),
 ]
+
+
 def _in_words(reason: str | None) -> str | None:
     """A reason; not the next option, which would be swallowed."""
     if reason is not None and reason.startswith("-"):

@@ -86,11 +86,11 @@ def _verified(told: Demonstration) -> list[Section]:
     found = told.verification
     if not found:
         return []
-    rows = [
-        [(link["run"], ""), (link["link"], ""), (f"{link['checked']:,} {link['unit']}", ""), (link["how"], ""),
-         (link["unchecked"], "")]
-        for link in found["links"]
-    ]  # fmt: skip
+    rows = []
+    for link in found["links"]:
+        of = f" of {link['of']:,}" * bool(link["of"])
+        derived = f"{link['checked']:,}{of} {link['unit']}"
+        rows.append([(text, "") for text in (link["run"], link["link"], derived, link["how"], link["unchecked"])])
     return [
         Section(
             title="Verified by a second process",

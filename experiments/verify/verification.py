@@ -109,9 +109,12 @@ def verify_bundle(
     seed = secrets.randbelow(SEEDS) if seed is None else seed
     found = RecordVerification(version=str(bundle.manifest["version"]), root=bundle.root, share=share, seed=seed)
     listed = bundle.manifest["files"]
-    found.links.append(LinkReport("", "files", len(listed), len(listed), "files"))
+    files = LinkReport("", "files", len(listed), len(listed), "files")
+    found.links.append(files)
     found.mismatches += [RecordMismatch(_link_of(name), name, fault) for name, fault in bundle.damaged()]
-    if found.holds:
+    if not found.holds:
+        files.how = "differs"
+    else:
         _verify_record(bundle, found, model)
     found.seconds = time.monotonic() - began
     return found
@@ -163,6 +166,12 @@ class _RunCheck:
         mismatches = [*dict.fromkeys([*self._settings(), *self._code(), *self._data()])]
         if not mismatches:
             mismatches += self._again()
+        apart = {one.link for one in mismatches}
+        for link in self._links.values():
+            if link.link in apart:
+                link.how = "differs"
+            elif not link.checked:
+                link.how = ""
         self.found.links += self._links.values()
         return mismatches
 

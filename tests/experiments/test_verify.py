@@ -59,6 +59,7 @@ def test_a_share_is_drawn_by_its_seed(bundle: Path) -> None:
     assert first.holds
     assert [link.checked for link in first.links] == [link.checked for link in again.links]
     assert {link.link: link.checked for link in first.links}["update"] == 1
+    assert all(bool(link.how) == bool(link.checked) for link in first.links), "what was not drawn is not called equal"
 
 
 @pytest.mark.parametrize("forge", FORGERS)
@@ -68,6 +69,7 @@ def test_one_change_in_sealed_evidence_is_found_and_its_link_named(bundle: Path,
     seal_again(forged)
     found = verified(forged)
     assert any(one.link == link and where in one.where for one in found.mismatches), found.mismatches
+    assert "differs" in {each.how for each in found.links}
 
 
 @pytest.mark.slow
