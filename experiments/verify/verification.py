@@ -335,9 +335,10 @@ class _RunCheck:
         tokens.how = f"{ids}log-probabilities within {tally.logprob:.1g} of {within.logprob:g}"
         if within.margin is None:
             tokens.unchecked = f"ids: engine.kind={self.experiment.engine.kind} draws by random numbers of its own"
-        rewards = self._link("rewards")
-        rewards.checked = tally.attempts
-        rewards.unit = "attempts"
+        for name in ("tasks", "rewards"):
+            link = self._link(name)
+            link.checked = tally.attempts
+            link.unit = "attempts"
         for name, reason in again.unchecked.items():
             self._link(name).unchecked = reason
 
