@@ -45,19 +45,6 @@ from loomrl.types import Trajectory
 
 SEEDS = 2**31
 MOST_SHOWN = 20
-LINKS = {
-    "files": "every file has the size and the SHA-256 of the manifest",
-    "settings": "hashes of experiment, versions and checkpoints follow from each other",
-    "code": "hashes of environments, rewards and loomrl are those of the code here",
-    "data": "conversations have the hash on record",
-    "origin": "the first version is made again from the settings",
-    "tasks": "the seed plans the same attempts",
-    "tokens": "every token is drawn again from the weights by its seed",
-    "rewards": "every attempt is played again in the environment",
-    "update": "the update is made again from its leased groups",
-    "weights": "the model that leaves has the weights of the last update",
-    "evaluation": "held-out attempts are played and judged again",
-}
 
 
 @dataclass(slots=True)
