@@ -111,8 +111,14 @@ def bench(
     known = SETTINGS.get(name, ())
     if others := set(given) - set(known):
         raise ConfigError(f"bench {name}: " + unknown("setting", min(others), known))
+    for setting in LISTS & set(given):
+        if not isinstance(value := given[setting], list):
+            raise ConfigError(f"bench {name}: {setting}={value} is a list: {setting}=[{value}]")
     _print_figures(_measure(name, given, quick=quick))
 
+
+LISTS = {"only", "seeds"}
+"""Settings that are lists."""
 
 SETTINGS: Mapping[str, tuple[str, ...]] = {
     "serve": ("litellm",),

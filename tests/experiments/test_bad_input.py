@@ -101,6 +101,7 @@ def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["jobs", "list", "--address", "http://[::1"], ["address='http://[::1'", "http://HEAD:8265"]),
         (["jobs", "list", "--address", "http://127.0.0.1:99999"], ["99999"]),
         (["bench", "envs", "only=[Maht]", "--quick"], ["'Maht'", "Did you mean 'Math'?"]),
+        (["bench", "envs", "only=Math", "--quick"], ["only=Math is a list: only=[Math]"]),
         (["policies", "export", "nope", "text.db"], ["'nope'", "RUN/NUMBER"]),
         (["show", "maht"], ["'maht'", "Did you mean 'math'?"]),
         (["evaluate", "math", "--policy", "orcale"], ["'orcale'", "Did you mean 'oracle'?"]),
