@@ -4,7 +4,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from loomrl.experiments.loop.story import (
     forget_one,
     verify_elsewhere,
 )
+from loomrl.experiments.verify.verification import LinkReport
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.store import open_store
 from loomrl.store.sessions import participants, person_hash
@@ -153,7 +154,7 @@ def told() -> Demonstration:
     gone = Departure(
         person="person-<7>", sessions=3, at=1600.0, seconds=40.0, stable="next-without-1/36", certificate=certificate
     )
-    link = {"run": "base", "link": "tokens", "checked": 1234, "unit": "tokens", "how": "equal ids", "unchecked": ""}
+    link = asdict(LinkReport("base", "tokens", 1234, 4321, "tokens", "equal ids"))
     verification = {
         "version": "next-without-1/36", "holds": True, "share": 0.05, "seed": 7, "seconds": 9.0, "root": "abc",
         "links": [link],
@@ -175,7 +176,7 @@ def test_the_page_tells_of_every_version_and_runs_nothing_of_theirs(tmp_path: Pa
     for part in (
         "person-&lt;7&gt; asked to be forgotten: 3 sessions",
         "2 of its 2 checks hold",
-        "1,234 tokens",
+        "1,234 of 4,321 tokens",
         "seed 7",
     ):
         assert part in page
