@@ -373,7 +373,7 @@ class TurnCollector(Collector):
         return pace.in_turns(clock.spent(Metric.TIME_ROLLOUT))
 
     def plan(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
-        """The attempts of this update: the same after a restart, because they follow from seed and update alone."""
+        """The attempts of this update. Drawing moves the tasks on: once an update, from the state in its checkpoint."""
         rng = random.Random(f"{self.experiment.seed}/{self.done}/{tries}")
         rollout = self.experiment.rollout
         plans = []

@@ -32,9 +32,9 @@ def verify(
     from loomrl.files import scratch
 
     place = Path(what)
-    if not place.exists() and place.suffix == ".tar":
-        raise ConfigError(f"{what}: no such file. Give a bundle, or a version on record such as RUN/12.")
     if not place.exists():
+        if place.suffix == ".tar":
+            raise ConfigError(f"{what}: no such file. Give a bundle, or a version on record such as RUN/12.")
         place = scratch("evidence") / "bundle"
         with open_face_store() as db:
             write_evidence(what, db, place)

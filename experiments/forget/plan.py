@@ -103,8 +103,7 @@ def plan_forgetting(db: LoomDB, store_url: str, endpoint: str, names: Sequence[s
 
     It stores the data sets without their rows.
     """
-    _refuse_strangers(db, endpoint, names)
-    trajectories = spoken(db, endpoint, names)
+    trajectories = _find_sessions(db, endpoint, names)
     rows = find_rows(db, trajectories)
     trained = [id for id, each in rows.items() if any(row.part == "train" for row in each)]
     planner = _Planner(db, store_url, trajectories, datasets=trained, id=people_id(endpoint, names))
@@ -126,15 +125,17 @@ def plan_forgetting(db: LoomDB, store_url: str, endpoint: str, names: Sequence[s
     )
 
 
-def _refuse_strangers(db: LoomDB, endpoint: str, names: Sequence[str]) -> None:
-    """A ConfigError if nothing is on record of one of them: a misspelt name would get a certificate."""
+def _find_sessions(db: LoomDB, endpoint: str, names: Sequence[str]) -> set[str]:
+    """The sessions of these people; a ConfigError if one has none, for a misspelt name would get a certificate."""
+    found = {name: spoken(db, endpoint, [name]) for name in names}
     known = {person for one in FORGETTINGS.latest(db, endpoint=endpoint, limit=MOST) for person in one.people}
-    for name in names:
-        if not spoken(db, endpoint, [name]) and person_hash(endpoint, name) not in known:
+    for name, sessions in found.items():
+        if not sessions and person_hash(endpoint, name) not in known:
             raise ConfigError(
                 f"no session of {name!r} is on record at endpoint {endpoint!r}. Names are those that callers give in "
                 "`user`. If the record was deleted before, what was trained on it cannot be found any more."
             )
+    return set().union(*found.values())
 
 
 def _served(db: LoomDB, learnt: Collection[str]) -> dict[str, str]:
